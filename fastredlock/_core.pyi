@@ -433,11 +433,13 @@ def thread_serve(
 ) -> RuntimeError | None: ...
 def blocking_close(engine: Engine, timeout_ns: int) -> None: ...
 def release_in_c(method: _Method) -> _Method: ...
-def releases_in_c(kind: type[Any]) -> Callable[[_Method], _Method]: ...
-def acquire_in_c(kind: type[Any], encode: Any) -> Callable[[_Method], _Method]: ...
+def releases_in_c(each_type: type[Any]) -> Callable[[_Method], _Method]: ...
+def acquire_in_c(
+    lease_type: type[Any], encode: Any
+) -> Callable[[_Method], _Method]: ...
 def exit_lease(
     self: Any,
-    kind: type[BaseException] | None,
+    error_type: type[BaseException] | None,
     error: BaseException | None,
     traceback: TracebackType | None,
 ) -> Any: ...
@@ -455,7 +457,7 @@ def lock_enter(self: LockEntries, entered: Any) -> Any: ...
 def lock_undo(self: LockEntries, call: Any) -> None: ...
 def lock_leave(
     self: Any,
-    kind: type[BaseException] | None,
+    error_type: type[BaseException] | None,
     error: BaseException | None,
     traceback: TracebackType | None,
 ) -> Any: ...
@@ -621,7 +623,10 @@ class Tally:
     def read(self) -> list[int]: ...
 
 def new_leases(
-    kind: type[_T], driver: DriverFields, resources: list[Any], rounds: list[Round]
+    lease_type: type[_T],
+    driver: DriverFields,
+    resources: list[Any],
+    rounds: list[Round],
 ) -> list[_T | None]: ...
 def begin_releases(
     engine: Engine, leases: list[Any], unknown: Any
@@ -678,7 +683,9 @@ class Call(Awaited, Coroutine[Any, Any, Any]):
     cr_running: Final[bool]
     def run(self) -> Any: ...
     def send(self, value: Any) -> Any: ...
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any: ...
+    def throw(
+        self, error_type: Any, value: Any = None, traceback: Any = None
+    ) -> Any: ...
     def close(self) -> None: ...
 
 @final
@@ -686,7 +693,7 @@ class AcquireCall(Call):
     def __init__(
         self,
         driver: Any,
-        kind: type[Any],
+        lease_type: type[Any],
         resource: Any,
         ttl: float | None,
         timeout: float | None,
@@ -721,7 +728,7 @@ class ExtendCall(Call):
 @final
 class EachCall(Call):
     def __init__(
-        self, driver: DriverFields, called: str, kind: type[Any], *given: Any
+        self, driver: DriverFields, called: str, each_type: type[Any], *given: Any
     ) -> None: ...
 
 @final

@@ -82,9 +82,9 @@ class Operation(IntEnum):
 class Kind(IntEnum):
     """What kind of lock a round asks for."""
 
-    ONE = KIND_ONE
-    SEVERAL = KIND_SEVERAL
-    SLOT = KIND_SLOT
+    ONE = KIND_ONE            # a plain lock: of one key, with one holder
+    SEVERAL = KIND_SEVERAL    # of several keys, all of them or none
+    SLOT = KIND_SLOT          # one of a semaphore's slots
 
 
 class Vote(IntEnum):

@@ -31,7 +31,7 @@ DEFAULT_RESOURCE = default_resource
 cdef class AcquireCall(Call):
     """An acquire of one resource, or of all of several.
 
-    `kind`: of the lease. `encode`: from the resource to its key, its keys, or a
+    `lease_type`: its class. `encode`: from the resource to its key, its keys, or a
     KeyOfKind. `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with
     block. `round` is that of its last try: an exception in here, or in the caller when
     this has returned (a signal's handler), is undone by it.
@@ -43,19 +43,19 @@ cdef class AcquireCall(Call):
     cdef readonly object timeout
     cdef readonly int64_t began_ns
     cdef readonly Round round
-    cdef type kind
+    cdef type lease_type
     cdef object keep
     cdef bint enters
     cdef bint is_entered             # the block, and the observer was notified of that
     cdef object attempts             # once the first try was not won
 
     def __init__(
-        self, DriverFields driver not None, type kind not None, resource, ttl, timeout,
-        encode, keep=None, bint enters=False,
+        self, DriverFields driver not None, type lease_type not None, resource, ttl,
+        timeout, encode, keep=None, bint enters=False,
     ):
         cdef bint is_semaphore = type(encode) is PermitsOf
         self.driver = driver
-        self.kind = kind
+        self.lease_type = lease_type
         self.resource = resource
         if resource is default_resource:
             self.resource = driver.settings.resource
@@ -107,7 +107,7 @@ cdef class AcquireCall(Call):
         return False
 
 
-def acquire_in_c(type kind not None, encode):
+def acquire_in_c(type lease_type not None, encode):
     """Return a decorator: an awaitable client's `acquire`, a function of C.
 
     The method has its text. CPython looks up the default of each parameter that is not
@@ -126,7 +126,7 @@ def acquire_in_c(type kind not None, encode):
                     ttl, keep_alive, on_lost, linger, permits
                 )
             return AcquireCall(
-                self._driver, kind, resource, ttl, timeout, encoding, keep
+                self._driver, lease_type, resource, ttl, timeout, encoding, keep
             )
 
         return update_wrapper(begun, method)
@@ -152,7 +152,7 @@ cdef object acquire_end(AcquireCall self):
     cdef Round round = self.round
     self.attempts = None
     if round.verdict_code == VERDICT_WON:
-        self.value = self.kind(self.driver, self.resource, round)
+        self.value = self.lease_type(self.driver, self.resource, round)
     if self.driver.observer is not no_observer:
         observer_on_acquired(self.driver.observer, self.resource, round)
     if self.enters and self.value is not None:

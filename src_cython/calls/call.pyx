@@ -94,13 +94,13 @@ cdef class Call(Awaited):
         """Go on."""
         return self.__next__()
 
-    def throw(self, kind, value=None, traceback=None):
+    def throw(self, error_type, value=None, traceback=None):
         """Raise this exception where it waits."""
         cdef uint8_t stage = self.stage
         call_check(self)
         self.stage = CALL_OVER
         try:
-            raise kind, value, traceback
+            raise error_type, value, traceback
         except BaseException as error:
             if stage == CALL_NEW and self.is_sent_anyway():
                 try:

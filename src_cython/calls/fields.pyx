@@ -288,7 +288,7 @@ cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) exce
 
 
 def new_leases(
-    type kind not None, DriverFields driver not None, list resources not None,
+    type lease_type not None, DriverFields driver not None, list resources not None,
     list rounds not None,
 ):
     """Make a lease of each round, None of one that was lost; notify of each."""
@@ -296,8 +296,8 @@ def new_leases(
     for resource, round in zip(resources, rounds):
         observer_on_acquired(driver.observer, resource, round)
     return [
-        kind(driver, resource, round) if (<Round>round).verdict_code == VERDICT_WON
-        else None
+        None if (<Round>round).verdict_code != VERDICT_WON
+        else lease_type(driver, resource, round)
         for resource, round in zip(resources, rounds)
     ]
 

@@ -54,11 +54,11 @@ cdef class ReleaseCall(Call):
         return True
 
 
-cdef ReleaseCall release_new(type kind, LeaseFields lease):
+cdef ReleaseCall release_new(type call_type, LeaseFields lease):
     cdef DriverFields driver = <DriverFields?>lease._driver
     cdef ReleaseCall call
     try:
-        call = kind.__new__(kind)
+        call = call_type.__new__(call_type)
     except MemoryError:      # it is sent all the same, where no task is asked to wait
         if driver.runs_in_core and driver.current is None and (
             lease._status is None and lease._round.generation == current_generation
@@ -181,7 +181,7 @@ cdef ExitCall exit_new(LeaseFields lease, object error):
     return call
 
 
-def exit_lease(LeaseFields self not None, kind, error, traceback):
+def exit_lease(LeaseFields self not None, error_type, error, traceback):
     """Leave a with block by a lease: its `__exit__`, or its `__aexit__`."""
     return call_begin(exit_new(self, error))
 
@@ -282,9 +282,9 @@ cdef int extension_forget(object under_way, object extension) except -1:
 
 def guard_close(method):
     """Return a client's `__exit__` by C: interrupted, it closes all the same."""
-    def guarded(self, kind, error, traceback):
+    def guarded(self, error_type, error, traceback):
         try:
-            return method(self, kind, error, traceback)
+            return method(self, error_type, error, traceback)
         except BaseException:
             self.close()
             raise
@@ -301,41 +301,43 @@ def guard_close(method):
 cdef class EachCall(Call):
     """An acquire, a release or an extension of each of many."""
 
-    cdef type kind               # of `each`
+    cdef type each_type          # of `each`
     cdef tuple given             # its arguments
     cdef object each             # AcquireEach, ReleaseEach or ExtendEach, once begun
 
-    def __init__(self, DriverFields driver not None, str called not None, kind, *given):
+    def __init__(
+        self, DriverFields driver not None, str called not None, each_type, *given
+    ):
         self.driver = driver
         self.called = called
-        self.kind = kind
+        self.each_type = each_type
         self.given = given
 
     cdef object go_on(self):
         cdef Batch batch
         if self.each is None:
-            self.each = self.kind(self.driver, *self.given)
+            self.each = self.each_type(self.driver, *self.given)
             batch = self.each.begin()
-            if batch.rounds or not self.kind.is_release:
+            if batch.rounds or not self.each_type.is_release:
                 return batch      # else there is nothing to release: also when closed
         self.value = self.each.end()
         each_forget(self)
 
     cdef int give_up(self) except -1:
-        return 0 if self.blocks and not self.kind.is_release else self.take_back()
+        return 0 if self.blocks and not self.each_type.is_release else self.take_back()
 
     cdef int take_back(self) except -1:
-        if self.each is None and self.kind.is_release and (
+        if self.each is None and self.each_type.is_release and (
             self.blocks or self.here is not None
         ):
-            self.each = self.kind(self.driver, *self.given)
+            self.each = self.each_type(self.driver, *self.given)
         if self.each is not None:
             each_forget(self)
             call_abandon(self, self.each.rest())
         return 0
 
     cdef bint is_sent_anyway(self) except -1:
-        return self.kind.is_release
+        return self.each_type.is_release
 
 
 cdef int each_forget(EachCall self) except -1:
@@ -344,7 +346,7 @@ cdef int each_forget(EachCall self) except -1:
     return 0
 
 
-def releases_in_c(type kind not None):
+def releases_in_c(type each_type not None):
     """Return a decorator: a blocking `release_each`, a function of C as `release` is.
 
     The method has its text.
@@ -352,7 +354,7 @@ def releases_in_c(type kind not None):
     def in_c(method):
         def guarded(LocksFields self not None, leases):
             return call_run(
-                EachCall(self._driver, "release_each", kind, leases)
+                EachCall(self._driver, "release_each", each_type, leases)
             )
 
         return update_wrapper(guarded, method)
@@ -457,7 +459,7 @@ def lock_undo(LockEntries self not None, call not None):
         undo(call)
 
 
-def lock_leave(LockEntries self not None, kind, error, traceback):
+def lock_leave(LockEntries self not None, error_type, error, traceback):
     """Leave the lease of the caller's last entry; return what to await for that.
 
     The lock's `__exit__`, or its `__aexit__`.

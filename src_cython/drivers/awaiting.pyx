@@ -17,8 +17,8 @@ cdef extern from "Python.h":
     ctypedef struct AwaitingType "PyTypeObject":
         PyAsyncMethods *tp_as_async
         void *tp_iternext
-    void PyErr_SetObject(object kind, object value)
-    void PyType_Modified(AwaitingType *kind)
+    void PyErr_SetObject(object error_type, object value)
+    void PyType_Modified(AwaitingType *changed)
 
 
 cdef class Awaited:
@@ -67,10 +67,10 @@ cdef PyObject *awaiting_next(PyObject *self) except? NULL:
     return NULL
 
 
-cdef void awaiting_set_slots(type kind) noexcept:
+cdef void awaiting_set_slots(type awaited) noexcept:
     # Of a type of this module, before it is used. Each has an `__await__`, so there is
     # a tp_as_async.
-    cdef AwaitingType *slots = <AwaitingType *><PyObject *>kind
+    cdef AwaitingType *slots = <AwaitingType *><PyObject *>awaited
     slots.tp_as_async.am_send = <void *>awaiting_send
     slots.tp_iternext = <void *>awaiting_next
     PyType_Modified(slots)

@@ -88,7 +88,7 @@ cdef class Follower:
 
     cdef Leadership leadership
     cdef object work                    # a Round, a Batch, or None
-    cdef int kind
+    cdef int asks
     cdef bint is_done
     cdef bint is_waiting                # asleep: not leading, in no signal handler
     cdef bint is_waking                 # woken because it is done, not yet awake
@@ -100,13 +100,13 @@ cdef class Follower:
     cdef bint is_green                  # waits through the hub instead, ...
     cdef Event event                    # ... for this one, if it is open
 
-    def __cinit__(self, Leadership leadership not None, int kind, object work):
+    def __cinit__(self, Leadership leadership not None, int asks, object work):
         self.lock = PyThread_allocate_lock()
         if self.lock == NULL:
             raise MemoryError
         PyThread_acquire_lock(self.lock, NOWAIT_LOCK)
         self.leadership = leadership
-        self.kind = kind
+        self.asks = asks
         self.work = work
         self.event.fd = -1
         self.is_green = greenlet_hub_caller() != 0
@@ -313,7 +313,7 @@ cdef int leader_add_follower(Leadership self, Follower follower) except -1:
     self.followers.append(follower)
     self.waker.has_followers = 1
     if wakeups_are_under_way(self) and (
-        follower.kind == FOLLOWER_RUN and len(self.followers) % TOGETHER != 0
+        follower.asks == FOLLOWER_RUN and len(self.followers) % TOGETHER != 0
     ):
         return 0
     return leader_ensure(self)

@@ -251,24 +251,24 @@ cdef int blocking_take_followers(Engine self) except -1:
 
 
 cdef int blocking_take_follower(Engine self, Follower follower) except -1:
-    if follower.kind == FOLLOWER_CLOSE and not self.is_closed:
+    if follower.asks == FOLLOWER_CLOSE and not self.is_closed:
         self.leadership.closing.append(follower)
         engine_begin_close(self)
-    elif follower.kind == FOLLOWER_WITHDRAW:
+    elif follower.asks == FOLLOWER_WITHDRAW:
         engine_withdraw_work(self, follower.work, clock_ns())
         engine_open_deferred(self, clock_ns())
         follower.settlement = settlement_of(
             self, False, engine_quiet_ns(self, work_timeout_ns(follower.work)),
             clock_ns() + UNDO_NS,
         )
-    elif follower.kind == FOLLOWER_END:
+    elif follower.asks == FOLLOWER_END:
         engine_end_acquires(self, "the interpreter ends", clock_ns())
         follower.settlement = settlement_of(
             self, True, engine_quiet_ns(self, QUIET_NS),
             clock_ns() + follower.timeout_ns,
         )
     elif self.is_closed and (
-        follower.kind == FOLLOWER_CLOSE or not work_is_release(follower.work)
+        follower.asks == FOLLOWER_CLOSE or not work_is_release(follower.work)
     ):
         wakeups_add(self.leadership, follower)
     elif not work_is_submitted(follower.work):
@@ -509,7 +509,7 @@ cdef bint engine_take_over(Engine self) except -1:
     is_whole = leadership.leader_at == LEADER_OUT_OF_SYSTEM
     followers = [
         follower for follower in leadership.followers
-        if follower.kind == FOLLOWER_WITHDRAW
+        if follower.asks == FOLLOWER_WITHDRAW
     ]
     leader_reset(leadership)
     leader_try_enter(leadership)

@@ -310,14 +310,14 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_ask(
-    Master self, uint8_t kind, tuple words, int64_t now_ns
+    Master self, uint8_t purpose, tuple words, int64_t now_ns
 ) except -1:
     # A command of no round; its reply is no vote.
     cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef bytes command = command_encode(words)
     if self.state_code != MASTER_READY:      # there was no memory for the one before
         return 0
-    entry.kind = kind
+    entry.purpose = purpose
     in_flight_push(self.in_flight, None, entry, now_ns)
     return master_write(self, command, now_ns)
 

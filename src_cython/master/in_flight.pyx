@@ -157,7 +157,7 @@ cdef struct InFlightEntry:
     int64_t sent_ns
     int64_t overdue_ns       # from when on the connection counts as dead
     int64_t key_until_ns    # of a deferred release: when its key is over; else NEVER_NS
-    uint8_t kind
+    uint8_t purpose
     byte_bint is_by_source   # sent with its script's text: NOSCRIPT is no answer to it
     byte_bint is_second      # was sent on an earlier connection, and may be executed
     byte_bint is_at_gate     # by the script of the gate

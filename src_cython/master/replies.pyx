@@ -89,7 +89,7 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
     if push[0] == b"message" and type(push[2]) is bytes:
         self.turns.append(push[2])
     elif push[0] == b"subscribe" and self.in_flight.count:
-        if self.in_flight.entries[self.in_flight.first].kind != ENTRY_SUBSCRIBE:
+        if self.in_flight.entries[self.in_flight.first].purpose != ENTRY_SUBSCRIBE:
             return master_on_lost(self, "confirms what nobody asked for", now_ns)
         in_flight_pop(self.in_flight, &entry)
     return 0
@@ -268,15 +268,15 @@ cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
     if not reply_is_error(reply) and type(reply) is not (
-        list if entry.kind == ENTRY_TIME else int if entry.kind == ENTRY_KILL
-        else bytes if entry.kind == ENTRY_LOAD else None
+        list if entry.purpose == ENTRY_TIME else int if entry.purpose == ENTRY_KILL
+        else bytes if entry.purpose == ENTRY_LOAD else None
     ):
         return master_on_odd_reply(self, reply, now_ns)
-    if entry.kind == ENTRY_TIME:
+    if entry.purpose == ENTRY_TIME:
         self.needs_review |= self.clock.on_time(reply, entry.sent_ns, now_ns)
-    elif entry.kind == ENTRY_SUBSCRIBE:
+    elif entry.purpose == ENTRY_SUBSCRIBE:
         return master_refuse_queue(self, reply_text(reply))
-    elif entry.kind == ENTRY_KILL:
+    elif entry.purpose == ENTRY_KILL:
         self.lost_ids = self.lost_ids[1:]
     return 0
 

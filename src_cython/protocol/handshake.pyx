@@ -425,13 +425,13 @@ cdef class Handshake:
         # A server without a run id in its INFO gets one that is drawn: good enough to
         # see that two names are one server, and that the marker has gone.
         if self.server_info.run_id is None:
-            name, kind = b"drawn:" + draw_token(), b"any"
+            name, how = b"drawn:" + draw_token(), b"any"
         else:
             name = self.server_info.run_id.encode("utf-8", "surrogateescape")
-            kind = b"exact"
+            how = b"exact"
         return self._ask((MARKER_NAME, False, (
             b"EVAL", self.marker.source, b"2", MARKER_KEY, QUARANTINE_KEY,
-            name, decimal_bytes(span_ms), kind,
+            name, decimal_bytes(span_ms), how,
         )))
 
     def _on_hello(self, reply):

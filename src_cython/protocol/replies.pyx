@@ -146,40 +146,40 @@ cdef bint reply_is_numbers(object reply, Py_ssize_t count) noexcept:
     return True
 
 
-cdef int vote_of(int kind, object reply) noexcept:
-    # `kind` is the reply's in the table of scripts.
+cdef int vote_of(int shape, object reply) noexcept:
+    # `shape` is the reply's in the table of scripts.
     cdef const char *votes = b"------"      # of the numbers from 0: Granted, Taken
-    if kind == REPLY_OF_SET:
+    if shape == REPLY_OF_SET:
         if type(reply) is bytes and <bytes>reply == b"OK":
             return VOTE_GRANTED
         if reply is None:
             return VOTE_TAKEN
-    elif kind == REPLY_OF_SCRIPT:
+    elif shape == REPLY_OF_SCRIPT:
         votes = b"TG----"
-    elif kind == REPLY_OF_EXTEND:
+    elif shape == REPLY_OF_EXTEND:
         votes = b"TGT---"
-    elif kind == REPLY_OF_TAKE_TURN:
+    elif shape == REPLY_OF_TAKE_TURN:
         votes = b"TGTGTG"
-    elif kind == REPLY_OF_NOTIFY:
+    elif shape == REPLY_OF_NOTIFY:
         votes = b"TGGTTG"
-    elif kind == REPLY_OF_FENCED:
+    elif shape == REPLY_OF_FENCED:
         if type(reply) is int and 0 <= reply <= FENCE_MOST:
             return VOTE_GRANTED if reply > 0 else VOTE_TAKEN
-    elif kind == REPLY_OF_FENCED_TURN:
+    elif shape == REPLY_OF_FENCED_TURN:
         if reply_is_numbers(reply, 2):
             if 0 <= reply[1] <= FENCE_MOST and (
                 (reply[1] > 0) == (reply[0] in (1, 3, 5))
             ):
                 return vote_of(REPLY_OF_TAKE_TURN, reply[0])
-    elif kind == REPLY_OF_ASK_TURN:
+    elif shape == REPLY_OF_ASK_TURN:
         if reply_is_numbers(reply, 4):
             return VOTE_GRANTED
-    elif kind == REPLY_OF_ASK_TURNS:
+    elif shape == REPLY_OF_ASK_TURNS:
         if type(reply) is list and reply and len(<list>reply) % 4 == 0 and (
             reply_is_numbers(reply, len(<list>reply))
         ):
             return VOTE_GRANTED
-    elif kind == REPLY_OF_LOOK:
+    elif shape == REPLY_OF_LOOK:
         if type(reply) is bytes:
             return VOTE_GRANTED
     elif type(reply) is list and len(<list>reply) in (2, 3):
@@ -227,13 +227,13 @@ def vote_of_reply(
     is_at_gate: to an ACQUIRE or a RELEASE at the gate of its queue. is_fenced: to an
     ACQUIRE with fencing.
     """
-    cdef int kind
+    cdef int shape
     if not 0 <= operation < OPERATIONS:
         raise ValueError("no such operation")
-    kind = rows[operation][KIND_SEVERAL if is_of_all else KIND_ONE].replies[
+    shape = rows[operation][KIND_SEVERAL if is_of_all else KIND_ONE].replies[
         ROLE_GATE if is_at_gate else ROLE_FIRST
     ]
     if is_fenced:
-        kind = REPLY_OF_FENCED_TURN if is_at_gate else REPLY_OF_FENCED
-    vote = Vote(vote_of(kind, reply))
+        shape = REPLY_OF_FENCED_TURN if is_at_gate else REPLY_OF_FENCED
+    vote = Vote(vote_of(shape, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None
