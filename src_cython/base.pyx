@@ -243,7 +243,41 @@ cdef bytes decimal_bytes(uint64_t value):
     return PyBytes_FromStringAndSize(text, decimal_digits(value, text))
 
 
+# --- pass -----------------------------------------------------------------------------
+# What makes a pass atomic (engine/pass). A pass has the GIL from its first line to its
+# last, so one count and one list serve all engines.
+
+cdef int passes = 0              # that are open: one opens others inside of it
+cdef list behind_passes = []     # their last references to a caller's objects
+
+
+cdef inline bint pass_begin() noexcept:
+    # Returns whether garbage was collected until now.
+    global passes
+    passes += 1
+    return PyGC_Disable()
+
+
 cdef inline void pass_end(bint collects) noexcept:
-    # `collects`: whether garbage was collected before it began.
+    global passes
+    passes -= 1
     if collects:
         PyGC_Enable()
+    if passes == 0 and behind_passes:
+        pass_drop()
+
+
+cdef int pass_drop() except -1:
+    # What runs when these go may call the engine: it is between two passes.
+    global behind_passes
+    cdef list dropped = behind_passes
+    behind_passes = []
+    dropped.clear()
+    return 0
+
+
+cdef inline int pass_keep(object last) except -1:
+    # Of an object that goes in a pass: what a caller has given it stays until behind.
+    if passes > 0 and last is not None:
+        behind_passes.append(last)
+    return 0

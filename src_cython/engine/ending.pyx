@@ -141,7 +141,7 @@ cdef int64_t engine_limit_ns(
 
 cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:
     # Its caller has given it up: locks that it took are undone, releases are sent.
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     kept = (<Batch>work).waiter if type(work) is Batch else (<Round>work).waiter
     try:
         if type(work) is Batch:
@@ -165,7 +165,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     # connected: it may never come. Deferred ones get a last connection.
     cdef Round round
     cdef list ended, batches = []
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         engine_end_rests(self, now_ns)
         ended = engine_open_acquires(self)
@@ -219,7 +219,7 @@ cdef list engine_open_acquires(Engine self):
 cdef int engine_disconnect(Engine self) except -1:
     # Close all connections; rounds that still wait for them have failed.
     cdef Master master
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         engine_forget_connections(self, clock_ns())
         engine_admit(self, clock_ns())
@@ -239,7 +239,7 @@ cdef int engine_disconnect(Engine self) except -1:
 
 cdef int blocking_take_followers(Engine self) except -1:
     cdef Leadership leadership = self.leadership
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         while leadership.followers:      # where this raises the next leader takes it
             blocking_take_follower(self, <Follower>leadership.followers[0])
@@ -292,7 +292,9 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     cdef bint is_kept = len(self.opened) + len(self.batches) > 0
     cdef int i
     for i in range(self.master_count):
-        is_kept |= self.links[i].received > 0
+        is_kept |= self.links[i].received > 0 or (
+            (<Master>self.masters[i]).plain is not None
+        )
     if is_kept:      # by an exception: a handler's in TLS, or for want of memory
         engine_take_events(self)
     if self.leadership.waker.has_followers:

@@ -167,7 +167,7 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
 
 
 cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         if self.by_hand is not None:
             master_begin_connect(master, now_ns)

@@ -102,9 +102,13 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
         if round.operation_code == OPERATION_PING:      # it asks for the present states
             for master in self.masters:
                 master.retry_at_ns = min(master.retry_at_ns, now_ns)
-        engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
-        if ready < self.quorum or round.is_connecting:
-            return engine_let_wait(self, round, now_ns)
+        try:
+            engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
+            if ready < self.quorum or round.is_connecting:
+                return engine_let_wait(self, round, now_ns)
+        except BaseException:      # it is in no list any more, or under way in a batch
+            engine_end_failed(self, round, now_ns)
+            raise
     round.is_submitted = True
     round.closed_list = self.closed
     return engine_start(self, round, now_ns)
@@ -440,7 +444,7 @@ cdef int engine_submit_work(
         return 0
     if self.is_closed and not work_is_release(work):
         raise ClosedError("closed")
-    collects = PyGC_Disable()
+    collects = pass_begin()
     try:
         if self.rests:
             engine_replace_rests(self, work, now_ns)
@@ -472,7 +476,7 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     # Confirm or roll back the rounds that have closed, and wake their waiters.
     cdef list closed = self.closed
     cdef Py_ssize_t i = 0
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         if self.held:
             engine_take_held(self, now_ns)
@@ -495,7 +499,7 @@ cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
     if self.has_tls:      # between two passes
         for master in self.masters:
             master_decrypt(master, now_ns)
-    collects = PyGC_Disable()
+    collects = pass_begin()
     try:
         for master in self.masters:
             engine_take_link(self, master, now_ns)
@@ -565,7 +569,7 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
         engine_take_links(self, now_ns)
         if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.master_count):
             break
-    collects = PyGC_Disable()
+    collects = pass_begin()
     try:
         return engine_on_time(self, now_ns, quiet)
     finally:
@@ -578,6 +582,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     cdef Master master
     cdef Round round
     cdef Admission admission
+    cdef int64_t next_ns = NEVER_NS
     if now_ns < self.counters.due_ns:
         return 0
     for master in self.masters:
@@ -592,13 +597,13 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     while engine_take_due(self, now_ns):
         engine_admit_opened(self, now_ns)
     engine_open_deferred(self, now_ns)
-    self.counters.due_ns = NEVER_NS
     if self.queues.due:
-        engine_note_time(self, <int64_t>self.queues.due[0][0])
+        next_ns = <int64_t>self.queues.due[0][0]
     for admission in self.admissions.values():
-        engine_note_time(self, admission.limit_ns)
+        next_ns = min(next_ns, admission.limit_ns)
     for master in self.masters:
-        engine_note_time(self, master_next_ns(master, now_ns))
+        next_ns = min(next_ns, master_next_ns(master, now_ns))
+    self.counters.due_ns = next_ns      # only now: without memory it is due again
     return 0
 
 

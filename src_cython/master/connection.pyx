@@ -139,7 +139,7 @@ cdef int master_on_exception(
     # Where the connection is to blame, a reason ends it. Any other exception (a signal
     # handler's, no memory) goes on to the caller, and ends it as well: how much was
     # done until then is not known.
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
             master_on_lost(self, reason or "interrupted", now_ns)
@@ -376,7 +376,7 @@ cdef int master_decrypt(Master self, int64_t now_ns) except -1:
         return 0
     tls.is_busy = True
     try:
-        while self.tls is tls and link.received > 0:
+        while self.tls is tls and tls.session is not None and link.received > 0:
             data = PyBytes_FromStringAndSize(link.incoming, link.received)
             link.received = 0
             link.heard_ns = now_ns

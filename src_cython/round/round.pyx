@@ -119,6 +119,8 @@ cdef class Round:
         round_new(operation, resource, token, terms, master_count, self)
 
     def __dealloc__(self):
+        pass_keep(self.lease_state)
+        pass_keep(self.waiter)
         free(NULL if self.cells == self.few else self.cells)
 
     @property

@@ -166,8 +166,8 @@ cdef int engine_end_rest(Engine self, Rest rest, int64_t now_ns) except -1:
     cdef Round release
     if not rest.is_at_rest:
         return 0
-    rest.is_at_rest = False
     release = engine_new_release(self, rest.round, rest.round.terms)
+    rest.is_at_rest = False
     release.is_submitted = True
     self.counters.rounds += 1
     engine_notify_at_gate(self, release, now_ns)
@@ -178,7 +178,7 @@ cdef int engine_end_rest(Engine self, Rest rest, int64_t now_ns) except -1:
 
 
 cdef int engine_end_rests(Engine self, int64_t now_ns) except -1:
-    cdef bint collects = PyGC_Disable()
+    cdef bint collects = pass_begin()
     try:
         for rest in list(self.rests.values()):
             engine_end_rest(self, <Rest>rest, now_ns)

@@ -1575,8 +1575,19 @@ for _, key in ipairs(KEYS) do redis""",
         (
             Edit(
                 "src_cython/engine/pass.pyx",
-                "    collects = PyGC_Disable()\n    try:\n        if self.rests:\n",
+                "    collects = pass_begin()\n    try:\n        if self.rests:\n",
                 "    collects = True\n    try:\n        if self.rests:\n",
+            ),
+        ),
+        ("tests/unit/test_engine_nested_calls.py",),
+    ),
+    Mutant(
+        "last reference is dropped in the middle of a pass",
+        (
+            Edit(
+                "src_cython/base.pyx",
+                "    if passes > 0 and last",
+                "    if False and last",
             ),
         ),
         ("tests/unit/test_engine_nested_calls.py",),

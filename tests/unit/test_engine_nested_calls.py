@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import gc
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import pytest
 
-from fastredlock import FastRedlockError, ReleaseStatus
+from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock._core import (
     Engine,
     by_hand_engine,
@@ -17,6 +18,7 @@ from fastredlock._core import (
     by_hand_submit,
     by_hand_withdraw,
 )
+from fastredlock.testing import LocalMasters
 from tests.support.by_hand import (
     START_NS,
     TERMS,
@@ -70,6 +72,41 @@ def test_pass_when_each_object_would_collect_garbage_then_calls_find_it_whole(
             assert lease.release() is ReleaseStatus.RELEASED
     assert inner
     assert all(inner)
+
+
+class Worker:
+    """Told of a loss; its end, as that of any object, may take a lock."""
+
+    def __init__(self, locks: FastRedlock, ended: list[bool]) -> None:
+        self.locks = locks
+        self.ended = ended
+
+    def lost(self, lease: object, error: object) -> None:
+        pass
+
+    def __del__(self) -> None:
+        self.ended.append(gc.isenabled() and bool(self.locks.acquire("inner")))
+
+
+@pytest.mark.slow
+def test_pass_when_a_late_reply_drops_the_last_reference_then_that_ends_behind_it() -> (
+    None
+):
+    ended: list[bool] = []
+    with LocalMasters(3) as masters:
+        locks = FastRedlock(masters.urls, ttl=0.3, round_timeout=5)
+        granted(locks.acquire("warm")).release()
+        masters.pause(0)
+        worker = Worker(locks, ended)
+        lease = granted(locks.acquire("a", keep_alive=0.05, on_lost=worker.lost))
+        del worker, lease
+        time.sleep(0.6)  # its keeper has given it up
+        masters.resume(0)
+        until = time.monotonic() + 5
+        while not ended and time.monotonic() < until:
+            granted(locks.acquire("other")).release()
+        locks.close()
+    assert ended == [True]
 
 
 @pytest.mark.parametrize("is_on", [True, False])

@@ -11,7 +11,10 @@ from fastredlock._core import (
     Engine,
     MasterState,
     TlsSession,
+    by_hand_connected,
+    by_hand_open_due,
     by_hand_outgoing,
+    by_hand_receive,
     by_hand_submit,
     draw_token,
 )
@@ -163,6 +166,14 @@ def test_commands_when_a_handler_locks_in_ssl_then_leave_in_the_order_of_entries
     submit(b"first")
     sent = by_hand_outgoing(engine, 0)
     assert 0 < sent.index(b"first") < sent.index(b"second")
+
+
+def test_bytes_when_a_peer_speaks_before_tls_has_begun_then_wait_for_it() -> None:
+    engine = Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (PlainContext(),))
+    assert by_hand_open_due(engine, True, START_NS) == [0]
+    by_hand_connected(engine, 0, START_NS)
+    by_hand_receive(engine, 0, b"-DENIED\r\n", START_NS)
+    assert engine.states[0][0] is MasterState.HANDSHAKE
 
 
 def test_handshake_when_a_name_has_a_final_dot_then_is_asked_for_without_it() -> None:
