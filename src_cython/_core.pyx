@@ -24,7 +24,7 @@ from system cimport *
 
 include "imports.pxi"                   # names of C, CPython and POSIX
 include "types.pxi"                     # operations, votes, verdicts, states
-include "base.pyx"                      # time, tokens, bytes to be sent
+include "base.pyx"                      # time, tokens, bytes to be sent, a pass
 
 include "waiting/queue.pyx"             # who waits here, and for which turn      [pure]
 include "round/key.pyx"                 # what is locked: a key, a slot           [pure]

@@ -381,7 +381,7 @@ def blocking_abandon(Engine engine not None, work not None):
 
     Blocks until the masters that answer have answered (a second at most), or a process
     that ends now would take back what it has sent. What a batch has to undo may be more
-    than the sockets take. Inside a step of the same thread (a signal handler or a
+    than the sockets take. Between two passes of the same thread (a signal handler or a
     finalizer) it does not wait for replies.
     """
     cdef Follower follower

@@ -164,7 +164,7 @@ def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
     if engine.has_tls:
-        engine_encrypt(engine, engine.started_ns)
+        engine_between_passes(engine, engine.started_ns)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
     return data
@@ -181,7 +181,7 @@ def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
     if engine.has_tls:
-        engine_encrypt(engine, engine.started_ns)
+        engine_between_passes(engine, engine.started_ns)
     return [
         (i, by_hand_outgoing(engine, i)) for i in range(engine.master_count)
         if buffer_length(&engine.links[i].outgoing) > 0

@@ -417,9 +417,9 @@ cdef size_t engine_unsent(Engine self) noexcept:
 
 
 cdef int engine_settle(Engine self, Settlement settlement) except -1:
-    # Step until it is settled. With the engine to oneself, and not inside another step:
-    # that one may be taking the very replies. No connection is given up meanwhile: what
-    # is on its way might be dropped with it.
+    # Step until it is settled. With the engine to oneself, and not in a handler that
+    # runs between two passes of this thread: TLS may be at the very replies. No
+    # connection is given up meanwhile: what is on its way might be dropped with it.
     cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
     self.is_settling = True
     try:

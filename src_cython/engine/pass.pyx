@@ -608,12 +608,12 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    return engine_encrypt(self, clock_ns()) if self.has_tls else 0
+    return engine_between_passes(self, clock_ns()) if self.has_tls else 0
 
 
-cdef int engine_encrypt(Engine self, int64_t now_ns) except -1:
-    # Between two passes: logins are begun, and what was queued since the last write is
-    # encrypted.
+cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
+    # What runs Python code, before the next write: logins are begun, and what was
+    # queued since the last write is encrypted.
     cdef Master master
     for master in self.masters:
         if master.is_to_prepare:

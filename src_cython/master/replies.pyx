@@ -121,8 +121,8 @@ cdef int master_refuse_queue(Master self, str error) except -1:
 
 
 # --- replies --------------------------------------------------------------------------
-# Received bytes as replies: each pops the oldest entry in flight,
-# and becomes a vote of its round, or the end of the connection.
+# Received bytes as replies: each pops the oldest entry in flight, and becomes a vote of
+# its round, or the end of the connection.
 
 
 from hiredis import ProtocolError, PushNotification

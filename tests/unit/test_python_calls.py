@@ -105,7 +105,7 @@ def test_tls_when_it_encrypts_then_not_in_the_middle_of_a_rounds_commands() -> N
             head, _, body = function.partition(":\n")
             if "master_encrypt(" in body:
                 callers.add(head.partition("(")[0].split()[-1])
-    assert callers == {"engine_encrypt"}
+    assert callers == {"engine_between_passes"}
 
 
 def test_check_when_python_formats_an_integer_then_sees_it() -> None:
