@@ -137,19 +137,21 @@ cdef int tokens_set_ending(TokenSource self) except -1:
 
 cdef bytes tokens_draw(TokenSource self):
     cdef uint8_t drawn[TOKEN_BYTES + 1]
+    cdef char text[TOKEN_CHARS + 1]
     cdef bytes token
     cdef char *at
-    cdef int i
+    cdef uint32_t i, j, bits
     draw(drawn, TOKEN_BYTES)
     drawn[TOKEN_BYTES] = 0
     if self.generation != current_generation:      # a forked child: another pid
         tokens_set_ending(self)
+    for i in range((TOKEN_CHARS + 1) // 4):      # 3 bytes are 4 characters
+        bits = <uint32_t>drawn[3 * i] << 16 | drawn[3 * i + 1] << 8 | drawn[3 * i + 2]
+        for j in range(4):
+            text[4 * i + j] = BASE64URL[bits >> (18 - 6 * j) & 63]
     token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + len(self.ending))
     at = PyBytes_AS_STRING(token)
-    for i in range(TOKEN_CHARS):      # the 6 bits from 6 i on, which two bytes have
-        at[i] = BASE64URL[
-            (drawn[6 * i // 8] << 8 | drawn[6 * i // 8 + 1]) >> (10 - 6 * i % 8) & 63
-        ]
+    memcpy(at, text, TOKEN_CHARS)
     memcpy(at + TOKEN_CHARS, PyBytes_AS_STRING(self.ending), len(self.ending))
     return token
 

@@ -152,7 +152,7 @@ cdef object acquire_end(AcquireCall self):
     cdef Round round = self.round
     self.attempts = None
     if round.verdict_code == VERDICT_WON:
-        self.value = self.lease_type(self.driver, self.resource, round)
+        self.value = fields_lease(self.lease_type, self.driver, self.resource, round)
     if self.driver.observer is not no_observer:
         observer_on_acquired(self.driver.observer, self.resource, round)
     if self.enters and self.value is not None:
