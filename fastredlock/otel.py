@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterable
 from time import time_ns
 from typing import Any
 
-from ._locking.base import BaseLocks
 from ._reports.votes import Resource
 
 try:
@@ -37,7 +36,7 @@ except ImportError as _error:
 
 from . import __version__
 from ._reports.holds import Holds
-from ._reports.totals import Totals
+from ._reports.totals import Counting, Totals
 from .errors import AcquireError, FastRedlockError, LeaseLostError
 from .observer import Observer
 
@@ -117,7 +116,7 @@ class Telemetry(Observer):
 
     # --- events -----------------------------------------------------------------------
 
-    def attach(self, locks: BaseLocks) -> None:
+    def attach(self, locks: Counting) -> None:
         """Read the counters of this FastRedlock's masters as well."""
         self._totals.add(locks)
 

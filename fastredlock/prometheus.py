@@ -14,7 +14,6 @@ from math import isnan
 from types import MethodType
 from typing import Any
 
-from ._locking.base import BaseLocks
 from ._reports.votes import Resource
 
 try:
@@ -34,7 +33,7 @@ except ImportError as _error:
         "pip install 'fastredlock[prometheus]'"
     ) from _error
 
-from ._reports.totals import Tally, Totals
+from ._reports.totals import Counting, Tally, Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
 from .observer import Observer
 
@@ -163,7 +162,7 @@ class Collector(Observer, BaseCollector):
 
     # --- events -----------------------------------------------------------------------
 
-    def attach(self, locks: BaseLocks) -> None:
+    def attach(self, locks: Counting) -> None:
         """Read the counters of this FastRedlock as well."""
         self._totals.add(locks)
 

@@ -4,19 +4,31 @@ from __future__ import annotations
 
 from collections import Counter
 from threading import Lock
+from typing import Any, Protocol
 from weakref import WeakKeyDictionary
 
 from .._core import Tally
-from .._locking.base import BaseLocks
+from .health import MasterHealth
 from .stats import Stats
 
 __all__ = ["Tally", "Totals"]
-
 
 Key = tuple[str, ...]  # what is counted, and of what
 
 VERDICTS = ("won", "taken", "unreachable", "too_late")
 OPERATIONS = ("acquire", "extend", "release", "inspect", "ping")
+
+
+class Counting(Protocol):
+    """A FastRedlock, as far as its counters are read."""
+
+    _driver: Any
+
+    def stats(self) -> Stats: ...
+
+    def health(self) -> tuple[MasterHealth, ...]: ...
+
+    def _held_count(self) -> int: ...
 
 
 class Totals:
@@ -32,9 +44,9 @@ class Totals:
     def __init__(self) -> None:
         self._lock = Lock()
         self._counts: Counter[Key] = Counter()
-        self._read: WeakKeyDictionary[BaseLocks, Counter[Key]] = WeakKeyDictionary()
+        self._read: WeakKeyDictionary[Counting, Counter[Key]] = WeakKeyDictionary()
 
-    def add(self, locks: BaseLocks) -> None:
+    def add(self, locks: Counting) -> None:
         """Count this FastRedlock from now on."""
         with self._lock:
             self._read[locks] = Counter()
