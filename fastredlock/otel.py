@@ -5,17 +5,23 @@
 The names of masters and errors are those of the semantic conventions
 (https://opentelemetry.io/docs/specs/semconv/). No span and no metric is one of a
 database call: most of a long acquire is waiting for others.
+
+An observer is given a resource, not a lease. So the spans of the with blocks around
+the caller are in its context (`contextvars`). Where a lease is released, or its loss
+found, outside of that, the block of the resource that was entered last is meant.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextvars import Context, ContextVar
 from time import time_ns
 from typing import Any
 
 from ._reports.votes import Resource
 
 try:
+    from opentelemetry.context import attach, get_current
     from opentelemetry.metrics import (
         CallbackOptions,
         MeterProvider,
@@ -27,7 +33,9 @@ try:
         Status,
         StatusCode,
         TracerProvider,
+        get_current_span,
         get_tracer_provider,
+        set_span_in_context,
     )
 except ImportError as _error:
     raise ImportError(
@@ -35,8 +43,7 @@ except ImportError as _error:
     ) from _error
 
 from . import __version__
-from ._reports.holds import Holds
-from ._reports.totals import Counting, Totals
+from ._reports.stats import Counting, Totals
 from .errors import AcquireError, FastRedlockError, LeaseLostError
 from .observer import Observer
 
@@ -50,6 +57,23 @@ BUCKETS = (
 )
 OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
 ATTEMPTS = "fastredlock.attempts"
+
+
+class Block:
+    """The span of one with block, and what was current around it."""
+
+    __slots__ = ("around", "is_ended", "is_left", "key", "span")
+
+    def __init__(self, key: tuple[Telemetry, Resource], span: Span) -> None:
+        self.key = key
+        self.span = span
+        self.around = get_current()
+        self.is_left = False  # the block
+        self.is_ended = False  # its lease, and so the span
+
+
+# Of the blocks around, the innermost first; one that is left, until its lease ends.
+AROUND: ContextVar[tuple[Block, ...]] = ContextVar("fastredlock.blocks", default=())
 
 
 class Telemetry(Observer):
@@ -75,7 +99,8 @@ class Telemetry(Observer):
         self._of_span: dict[Kind, Attributes] = {}
         self._of_metrics: dict[tuple[Kind, str], Attributes] = {}
         self._totals = Totals()
-        self._holds = Holds()
+        # The last of each resource, of any thread: read and changed in single steps.
+        self._entered: dict[Resource, Block] = {}
         tracers = tracer_provider or get_tracer_provider()
         self._tracer = tracers.get_tracer("fastredlock", __version__)
         meters = meter_provider or get_meter_provider()
@@ -141,7 +166,7 @@ class Telemetry(Observer):
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
         """Make the span of a lease that was lost."""
         self._lost.add(1, self._labels(resource))
-        self._held(resource, held, "lost", error)
+        self._end_hold(resource, held, "lost", error)
 
     def margin(self, resource: Resource, left: float) -> None:
         """Record how close it was."""
@@ -149,7 +174,7 @@ class Telemetry(Observer):
 
     def released(self, resource: Resource, held: float) -> None:
         """Make the span of a lease that was released."""
-        self._held(resource, held, "released")
+        self._end_hold(resource, held, "released")
 
     def _acquire(
         self,
@@ -165,7 +190,7 @@ class Telemetry(Observer):
         attributes = {**of_span, ATTEMPTS: attempts, RESOURCE: text_of(resource)}
         self._span("acquire", waited, attributes, error)
 
-    def _held(
+    def _end_hold(
         self,
         resource: Resource,
         held: float,
@@ -175,7 +200,7 @@ class Telemetry(Observer):
         kind = outcome, type(error)
         of_span = self._of_span.get(kind) or self._remember(kind)
         self._hold.record(held, self._of_metric(kind, of_span, resource))
-        span = self._holds.end(resource)
+        span = self._ended_span(resource)
         if span is None:
             attributes = {**of_span, RESOURCE: text_of(resource)}
             return self._span("hold", held, attributes, error)
@@ -188,14 +213,48 @@ class Telemetry(Observer):
         """Begin the span of a hold, which is current in the block."""
         attributes = {RESOURCE: text_of(resource)}
         span = self._tracer.start_span("hold", attributes=attributes)
-        self._holds.enter(resource, span)
+        block = self._entered[resource] = Block((self, resource), span)
+        AROUND.set((block, *(each for each in AROUND.get() if not each.is_left)))
+        attach(set_span_in_context(span))
 
     def left(self, resource: Resource) -> None:
-        """Make current again what was so around the block."""
-        self._holds.leave(resource)
+        """Make current again what was so around the block.
+
+        It may be left by another thread than has entered it, and where another span is
+        current: nothing changes there.
+        """
+        block = next((each for each in self._of(resource) if not each.is_left), None)
+        if block is None:
+            return
+        block.is_left = True
+        if self._entered.get(resource) is block:
+            self._entered.pop(resource, None)
+        if get_current_span() is block.span:
+            attach(block.around)
+        others = (each for each in AROUND.get() if each is not block)
+        AROUND.set(tuple(others) if block.is_ended else (block, *others))
+
+    def _ended_span(self, resource: Resource) -> Span | None:
+        """Return the span of the block whose lease has ended; None: of none."""
+        block = next((each for each in self._of(resource) if not each.is_ended), None)
+        if block is None:
+            return None
+        block.is_ended = True
+        if block.is_left:
+            AROUND.set(tuple(each for each in AROUND.get() if each is not block))
+        return block.span
+
+    def _of(self, resource: Resource) -> list[Block]:
+        key, last = (self, resource), self._entered.get(resource)
+        blocks = [each for each in AROUND.get() if each.key == key]
+        return blocks or ([] if last is None else [last])
 
     def _carrier(self) -> Callable[..., Any]:
-        return self._holds.carrier()  # for the loss of a kept lease
+        """Return a function that calls another, of a kept lease, in this context."""
+        context = Context()
+        context.run(AROUND.set, AROUND.get())
+        context.run(attach, get_current())
+        return context.run
 
     # --- spans ------------------------------------------------------------------------
 

@@ -33,7 +33,8 @@ except ImportError as _error:
         "pip install 'fastredlock[prometheus]'"
     ) from _error
 
-from ._reports.totals import Counting, Tally, Totals
+from ._core import Tally
+from ._reports.stats import Counting, Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
 from .observer import Observer
 

@@ -12,7 +12,7 @@ from ._locking.awaitable import AwaitableRate, Campaign
 from ._locking.blocking import Lease, Lock
 from ._locking.keeping.lost import Lost
 from ._locking.slots import Permit, Rate
-from ._options.redis_py import (
+from ._options.masters import (
     CredentialProvider,
     Credentials,
     Login,

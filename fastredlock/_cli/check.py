@@ -54,7 +54,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _reports(options: dict[str, Any], key: str) -> list[Report]:
-    from .._options.url import parse_masters
+    from .._options.masters import parse_masters
 
     ttl = options["ttl"]
     share = min(max(ttl / SHARE, LEAST_TIMEOUT), MOST_TIMEOUT)

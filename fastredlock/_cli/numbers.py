@@ -14,10 +14,9 @@ from typing import NamedTuple
 
 import hiredis
 
-from .._options.endpoint import Endpoint
 from .._options.keys import encode_resource, utf8_or_bytes
+from .._options.masters import Endpoint, parse_masters
 from .._options.scripts import with_prefix
-from .._options.url import parse_masters
 from .holding import Holding
 from .server import Server, ServerError
 from .setup import MASTERS_END, Parser, agrees, given_options, new_reader

@@ -16,10 +16,9 @@ from typing import Any
 import hiredis
 
 from .. import Vote
-from .._options.endpoint import Endpoint
 from .._options.keys import OWN, RESERVED, used_in
+from .._options.masters import Endpoint, parse_masters
 from .._options.scripts import INSPECT, with_prefix
-from .._options.url import parse_masters
 from .._reports.votes import MasterVote, reading_of
 from .holding import Holding
 from .server import Server, ServerError

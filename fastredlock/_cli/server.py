@@ -12,7 +12,7 @@ from typing import Any
 import hiredis
 
 from .._core import refusal_text
-from .._options.endpoint import Endpoint
+from .._options.masters import Endpoint
 
 # Errors behind which nothing is answered.
 LAST = ("NOAUTH", "DENIED", "ERR max number of clients")
@@ -125,7 +125,7 @@ def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     if endpoint.tls is None:
         return plain
-    from .._options.tls import context_of
+    from .._options.connection import context_of
 
     try:
         context = context_of(endpoint.name, endpoint.tls)

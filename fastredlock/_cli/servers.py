@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Sequence
 
-from .._options.environment import MASTERS
+from .._options.settings import MASTERS
 from .setup import Parser, number
 from .signals import ENDING
 from .status import CommandError, Status

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from .._options.environment import CONFIG, MASTERS, REMEDY, options_of_environment
-from .._options.environment import masters_in as urls_in
 from .._options.keys import MOST_PERMITS
+from .._options.settings import CONFIG, MASTERS, REMEDY, options_of_environment
+from .._options.settings import masters_in as urls_in
 from ..errors import ConfigurationError
 from .status import CommandError, Status
 

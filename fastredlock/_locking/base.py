@@ -14,9 +14,8 @@ from .._core import (
     Terms,
     Vote,
 )
-from .._options.constructor import settings_of_call
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
-from .._options.settings import Settings, checked_fence, positive_ns
+from .._options.settings import Settings, checked_fence, positive_ns, settings_of_call
 from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
 from .._reports.votes import Resource, connection_votes, shown
@@ -102,7 +101,7 @@ class BaseLocks(LocksFields):
         as in a build, any URL will do. Under pytest and in `in_memory()` none is
         needed.
         """
-        from .._options.environment import from_environment  # only who asks for it
+        from .._options.settings import from_environment  # only who asks for it
 
         in_memory = not isinstance(cls._new_driver, type)
         return cls(resource=resource, **from_environment(options, in_memory))

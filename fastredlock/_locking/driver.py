@@ -30,9 +30,9 @@ from .._core import (
 from .._core import fork_generation as _fork_generation
 from .._core import now_ns as _now_ns
 from .._options import scripts
-from .._options.credentials import Preparer
-from .._options.endpoint import Endpoint
+from .._options.connection import Preparer
 from .._options.fence_scripts import FENCED
+from .._options.masters import Endpoint
 from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
@@ -250,7 +250,7 @@ def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
     """Return an ssl.SSLContext (or None) per endpoint; () where none has TLS."""
     if all(endpoint.tls is None for endpoint in endpoints):
         return ()
-    from .._options.tls import context_of  # imports ssl: only where it is used
+    from .._options.connection import context_of  # imports ssl: only where it is used
 
     return tuple(
         None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)

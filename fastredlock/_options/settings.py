@@ -1,15 +1,21 @@
-"""The options of a FastRedlock: every bad value is refused before any I/O."""
+"""The options of a FastRedlock: every bad value is refused before any I/O.
+
+The environment may give them as well, to the command line and to `from_env()`: the
+masters are a list in a variable, or in the TOML file that another one names, which may
+have more options. No message shows a line of either: they may hold passwords.
+"""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any
 
 from .._core import Terms, TokenSource
 from .._reports.log import warn
 from ..errors import ConfigurationError
-from .credentials import with_credentials
-from .endpoint import Endpoint
 from .keys import (
     OWN,
     PER_RESOURCE,
@@ -20,9 +26,15 @@ from .keys import (
     used_in,
     utf8_or_bytes,
 )
-from .redis_py import Credentials, Master
+from .masters import (
+    Credentials,
+    Endpoint,
+    Master,
+    SameServerAllowed,
+    parse_masters,
+    with_credentials,
+)
 from .retry import Retry, number_of
-from .url import SameServerAllowed, parse_masters
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
@@ -384,3 +396,140 @@ def warn_even(count: int) -> None:
         (count - 1) // 2,
         count - 1,
     )
+
+
+# ---- the arguments of a constructor
+
+OF_CALLS = ("timeout", "keep_alive", "on_lost")
+
+
+def settings_of_call(
+    kind: str, given: tuple[Any, ...], options: dict[str, Any]
+) -> Settings:
+    """Return the checked settings of a call of this class's constructor.
+
+    Raises TypeError, in the constructor's name, for arguments that it does not have.
+    """
+    try:
+        return Settings(*given, **options)
+    except TypeError as error:
+        trace = error.__traceback__
+        if trace is None or trace.tb_next is not None:
+            raise  # of an iterable or a function that was given
+        text = str(error).partition(". Did you mean")[0]  # CPython's, from 3.13 on
+    raise TypeError(text.replace("Settings", kind, 1) + advice(options))
+
+
+def advice(options: dict[str, Any]) -> str:
+    """Return what may have been meant by the first unknown option."""
+    known = Settings.__init__.__annotations__
+    unknown = next((name for name in options if name not in known), "")
+    if unknown in OF_CALLS:
+        return f": {unknown} is given to acquire() and lock()"
+    from difflib import get_close_matches  # for a mistake alone
+
+    near = get_close_matches(unknown, known, 1)
+    return f". Did you mean {near[0]!r}?" if near else ""
+
+
+# ---- the environment
+
+MASTERS = "FASTREDLOCK_MASTERS"
+CONFIG = "FASTREDLOCK_CONFIG"
+TEXTS = ("masters", "key_prefix")  # the others are numbers
+DURATIONS = ("ttl", "max_ttl", "round_timeout", "connect_timeout")
+# Of the file, each by itself, so that the error names the file.
+CHECKS: dict[str, Callable[[Any], object]] = {
+    "masters": lambda masters: masters and parse_masters(masters),
+    "key_prefix": checked_key_prefix,
+    **{name: partial(positive_ns, name) for name in DURATIONS},
+    "drift_factor": checked_drift_factor,
+    "unreachable_tries": lambda tries: Retry(unreachable_tries=tries),
+}
+# Where a program is tested: pytest loads its modules, and then come masters in memory.
+PLUGIN = "pytest_fastredlock"
+IN_TESTS = tuple(f"redis://use-redlock-memory-{i}.invalid" for i in range(3))
+REMEDY = (
+    f"set ${MASTERS} to URL,URL,URL, or name a TOML file with `masters = [...]` by "
+    f"${CONFIG}"
+)
+
+
+def options_of_environment(masters: tuple[str, ...] | None = None) -> dict[str, Any]:
+    """Return the options of a FastRedlock; `unreachable_tries` is one of its Retry.
+
+    `masters`: in place of those of the environment; there may be none of either.
+    Reads the file, if one is named, and nothing else. Raises ConfigurationError.
+    """
+    options = _options_of_file(os.environ.get(CONFIG, ""))
+    if masters is not None:
+        options["masters"] = masters
+    elif text := os.environ.get(MASTERS):
+        options["masters"] = masters_in(text, f"${MASTERS}: ")
+    return options
+
+
+def from_environment(given: dict[str, Any], in_memory: bool) -> dict[str, Any]:
+    """Return the options of a constructor: those that are given, then these.
+
+    Where none has masters, a program that is tested gets some.
+    """
+    options = options_of_environment()
+    if not options.get("masters") and (in_memory or PLUGIN in sys.modules):
+        options["masters"] = IN_TESTS
+    if not options.get("masters"):
+        raise ConfigurationError(f"no masters: {REMEDY}")
+    if "unreachable_tries" in options:
+        options["retry"] = Retry(unreachable_tries=options.pop("unreachable_tries"))
+    return options | given
+
+
+def masters_in(text: str, source: str = "") -> tuple[str, ...]:
+    """Return the URLs in a list with commas; `source` begins the error."""
+    urls = tuple(url.strip() for url in text.split(","))
+    if not all(urls):
+        raise ConfigurationError(f"{source}one of the URLs is empty")
+    return urls
+
+
+def _options_of_file(path: str) -> dict[str, Any]:
+    if not path:
+        return {}
+    from tomllib import TOMLDecodeError, loads  # only who has such a file pays for it
+
+    where, text = f"${CONFIG}: {path!r}", ""
+    try:
+        with open(path, encoding="utf-8-sig", newline="") as file:  # or with a BOM
+            text = file.read()
+        found = loads(text)
+    except OSError as error:
+        raise ConfigurationError(f"{where}: {error.strerror}") from None
+    except (TOMLDecodeError, UnicodeDecodeError) as error:
+        line = str(error).rpartition("(")[2].rstrip(")")
+        raise ConfigurationError(
+            f"{where} is not TOML ({line}{_key(text, line)})"
+        ) from None
+    for name, value in found.items():
+        if name not in CHECKS:
+            raise ConfigurationError(
+                f"{where} has an unknown option {name[:40]!r}; known are "
+                f"{', '.join(CHECKS)}"
+            )
+        if name not in TEXTS and type(value) not in (int, float):
+            raise ConfigurationError(f"{where}: {name} is no number")
+        try:
+            CHECKS[name](value)
+        except ConfigurationError as error:
+            named = "" if name in str(error) else f"{name}: "
+            raise ConfigurationError(f"{where}: {named}{error}") from None
+    return found
+
+
+def _key(text: str, place: str) -> str:
+    """Return the option at "line N, …" or the end, for a message; never a value."""
+    number = place.partition("line ")[2].partition(",")[0]
+    for line in reversed(text.splitlines()[: int(number) if number else None]):
+        name = line.partition("=")[0].strip()
+        if name in CHECKS:
+            return f", {name}"
+    return ""

@@ -17,7 +17,7 @@ from typing import Any
 from .._locking.base import BaseLocks
 from .._locking.driver import Driver
 from .._locking.lock import BaseLock
-from .._options.endpoint import Endpoint
+from .._options.masters import Endpoint
 from .._options.settings import Settings
 from ..client import FastRedlock
 from ..errors import ConfigurationError, FastRedlockError

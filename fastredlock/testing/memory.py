@@ -6,8 +6,7 @@ from typing import Any
 
 from .._core import DEFAULT_RESOURCE
 from .._locking.base import BaseLocks
-from .._options.constructor import settings_of_call
-from .._options.settings import Settings
+from .._options.settings import Settings, settings_of_call
 from ..client import FastRedlock
 from ..errors import ConfigurationError
 from ._driver import MemoryDriver

@@ -20,7 +20,7 @@ from fastredlock._core import (
     by_hand_submit,
 )
 from fastredlock._options import scripts
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 
 MS = 1_000_000
 S = 1_000_000_000

@@ -19,7 +19,7 @@ from fastredlock._core import (
 )
 from fastredlock._locking.driver import new_scripts
 from fastredlock._options import fence_scripts
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 from tests.support.by_hand import ALLOWED, HELLO, NO_NATIVE, TERMS, S, bulk, info, mark
 
 LOADS = 11  # scripts of a handshake

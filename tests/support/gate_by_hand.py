@@ -21,7 +21,7 @@ from fastredlock._core import (
     by_hand_withdraw,
 )
 from fastredlock._options import scripts
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 from tests.support.by_hand import (
     ALLOWED,
     HELLO,

@@ -27,7 +27,7 @@ from fastredlock._core import (
     by_hand_fork,
 )
 from fastredlock._locking.driver import Driver
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 from fastredlock._options.settings import Settings
 
 MS = 1_000_000  # ns

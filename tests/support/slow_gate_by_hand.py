@@ -17,7 +17,7 @@ from fastredlock._core import (
     by_hand_submit,
 )
 from fastredlock._options import scripts
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 from tests.support.by_hand import (
     ALLOWED,
     HELLO,

@@ -11,7 +11,7 @@ from fastredlock import FastRedlock
 from fastredlock._core import Engine
 from fastredlock._locking import blocked_loop
 from fastredlock._locking.driver import new_scripts
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 from tests.support.rounds import in_child
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock._options.url import Endpoint, parse_masters
+from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock.errors import ConfigurationError
 
 redis = pytest.importorskip("redis")

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock._options.url import Endpoint, TLSSettings, parse_masters
+from fastredlock._options.masters import Endpoint, TLSSettings, parse_masters
 from fastredlock.errors import ConfigurationError
 
 redis = pytest.importorskip("redis")

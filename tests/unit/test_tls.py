@@ -18,7 +18,7 @@ from fastredlock._core import (
     by_hand_submit,
     draw_token,
 )
-from fastredlock._options.endpoint import Endpoint
+from fastredlock._options.masters import Endpoint
 from tests.support.by_hand import SCRIPTS, START_NS, TERMS, S, info, make_ready
 from tests.support.certificates import Certificates
 

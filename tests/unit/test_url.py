@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fastredlock._options.url import Endpoint, TLSSettings, parse_masters
+from fastredlock._options.masters import Endpoint, TLSSettings, parse_masters
 from fastredlock.errors import ConfigurationError
 
 MARKER = "hunter2"

@@ -15,10 +15,10 @@ from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakValueDictionary, ref
 
 from ... import MasterVote, Vote
-from ..._options.url import (
+from ..._options.masters import (
     SameServerAllowed as SameServerAllowed,  # for the others here
 )
-from ..._options.url import identity_of
+from ..._options.redis_py import identity_of
 
 __all__ = ["SameServerAllowed", "key_name", "new_locks", "shared_locks", "token_source"]
 

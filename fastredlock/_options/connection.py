@@ -1,4 +1,4 @@
-"""What a master's connection needs anew each time: its login, and its TLS files.
+"""What a master's connection needs: its TLS context, and its login anew each time.
 
 The core calls a `Preparer` before each connection, in a thread of its own
 (src_cython/master/lookup.pyx). What it returns is used for that connection alone.
@@ -7,27 +7,16 @@ The core calls a `Preparer` before each connection, in a thread of its own
 from __future__ import annotations
 
 from types import CoroutineType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..errors import ConfigurationError
-from .endpoint import Endpoint, checked_credentials
 from .keys import utf8_or_bytes
+from .masters import Endpoint, TLSSettings
+
+if TYPE_CHECKING:  # 20 ms that masters without TLS do not pay
+    import ssl
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
-
-
-def with_credentials(
-    endpoints: tuple[Endpoint, ...], given: object
-) -> tuple[Endpoint, ...]:
-    """Return the endpoints with one function for all; none may have a login."""
-    function = checked_credentials("credentials", given)
-    for position, endpoint in enumerate(endpoints):
-        if endpoint.username or endpoint.password or endpoint.credentials:
-            raise ConfigurationError(
-                f"masters[{position}] has a login of its own, and credentials is given "
-                "for all: give one of them"
-            )
-    return tuple(endpoint._replace(credentials=function) for endpoint in endpoints)
 
 
 class Preparer:
@@ -46,8 +35,6 @@ class Preparer:
         """
         endpoint, context = self._endpoint, None
         if endpoint.tls is not None and endpoint.tls.has_files:
-            from .tls import context_of
-
             try:
                 context = context_of(endpoint.name, endpoint.tls)
             except ConfigurationError as error:
@@ -79,3 +66,38 @@ def login_of(given: Any) -> tuple[bytes | None, bytes] | str:
 def encoded(text: str | None) -> bytes | None:
     """Return a text of the settings as bytes."""
     return None if text is None else text.encode()
+
+
+def context_of(name: str, tls: TLSSettings) -> ssl.SSLContext:
+    """Return the context of one master; reads the certificate files.
+
+    Without settings: the system's CAs, a certificate that fits the host name. Raises
+    ConfigurationError for a file that cannot be read or does not fit its key.
+    """
+    import ssl
+
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = tls.check_hostname
+    context.verify_mode = getattr(ssl, f"CERT_{tls.cert_reqs.upper()}")
+    if tls.min_version is not None:
+        context.minimum_version = ssl.TLSVersion(tls.min_version)
+    try:
+        load_files(context, tls)
+    except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
+        raise ConfigurationError(f"{name}: TLS files: {error}") from error
+    return context
+
+
+def load_files(context: ssl.SSLContext, tls: TLSSettings) -> None:
+    """Load the CAs, and the client certificate where there is one."""
+    if tls.ca_certs or tls.ca_path or tls.ca_data:
+        context.load_verify_locations(tls.ca_certs, tls.ca_path, tls.ca_data)
+    elif tls.cert_reqs != "none":
+        context.load_default_certs()
+    if tls.certfile:
+        context.load_cert_chain(tls.certfile, tls.keyfile, tls.password or no_password)
+
+
+def no_password() -> str:
+    """Refuse to ask on the terminal for the password of an encrypted key."""
+    raise ValueError("the key is encrypted, and no ssl_password was given")

@@ -1,0 +1,545 @@
+"""The masters as the caller writes them -> checked endpoints, before any I/O.
+
+Each form (URL, pair, dict, redis-py client) becomes one dict of redis-py keyword
+arguments, `endpoint_of` checks that: so each rule about a value is written once. No
+name is resolved, no file or socket opened.
+
+No message quotes a URL. A password with a raw `/`, `?`, `#` or `&`, or without the `@`
+behind it, moves the borders between the parts of a URL, so the text in the place of a
+port or an option is quoted only where no piece of a password can be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from itertools import islice
+from typing import Any, NamedTuple, Protocol
+
+from ..errors import ConfigurationError
+from .redis_py import (
+    CARRIED,
+    IGNORED,
+    REFUSED,
+    is_client,
+    known_settings,
+    settings_of_client,
+)
+
+
+class CredentialProvider(Protocol):
+    """A provider of redis-py."""
+
+    def get_credentials(self) -> Any:
+        """Return the password, or user name and password."""
+
+
+class RedisClient(Protocol):
+    """A client of redis-py, blocking or awaitable; its settings are copied."""
+
+    @property
+    def connection_pool(self) -> Any:
+        """The pool, which has the settings."""
+
+
+#: One of `masters`: a URL, (host, port), redis-py's keyword arguments, or its client.
+Master = str | tuple[str, int] | Mapping[str, Any] | RedisClient
+
+#: What `credentials` gives: the password, or the user name (or None) and the password.
+Login = str | bytes | tuple[str | bytes] | tuple[str | bytes | None, str | bytes]
+Credentials = Callable[[], Login] | CredentialProvider
+
+MAX_MASTERS = 64  # more is a slip, such as a generator without end
+_FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"
+_SCHEMES = ("redis", "rediss", "unix")
+_LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-."  # of schemes
+_ADVICE = {  # by what another library's scheme has in it
+    "sentinel": ": it names no fixed address; pass the URLs of independent masters",
+    "cluster": ": its nodes are not independent; pass the URLs of independent masters",
+    "socket": ": write unix:///path",
+    "valkeys": ": write rediss://",
+    "valkey": ": write redis://",
+}
+# A URL has other places for the first four, and none for a function.
+_NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl", "credential_provider")
+_URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
+
+MAX_PATH_BYTES = 107  # sun_path holds 108 with its final NUL: man 7 unix
+MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4, as text
+MAX_DB = 2**31 - 1  # a database number is an int in the server
+
+_CERT_REQS = ("none", "optional", "required")  # at the index ssl.VerifyMode gives it
+NOT_IN_HOST = " ,;/\\@?#[]<>\"'"
+_FLAGS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_TLS_1_2, _TLS_1_3 = 0x0303, 0x0304  # ssl.TLSVersion's values, from the wire
+
+
+class TLSSettings(NamedTuple):
+    """Hold the settings of an `ssl.SSLContext`, under redis-py's names without `ssl_`.
+
+    `cert_reqs` is "none", "optional" or "required"; `check_hostname` is False with
+    "none", as `ssl` demands. `ca_data` is PEM (str) or DER (bytes). `password` unlocks
+    `keyfile`. `min_version` is an `ssl.TLSVersion` as int; None: Python's default.
+    """
+
+    cert_reqs: str = "required"
+    check_hostname: bool = True
+    ca_certs: str | None = None
+    ca_path: str | None = None
+    ca_data: str | bytes | None = None
+    certfile: str | None = None
+    keyfile: str | None = None
+    password: str | None = None
+    min_version: int | None = None
+
+    @property
+    def has_files(self) -> bool:
+        """Whether it names files, which may change."""
+        return bool(self.ca_certs or self.ca_path or self.certfile)
+
+    def __repr__(self) -> str:
+        return f"<TLSSettings {self.cert_reqs}, check_hostname={self.check_hostname}>"
+
+
+class Endpoint(NamedTuple):
+    """Hold the settings of one master; all its text can be encoded as UTF-8.
+
+    TCP: `host` (IPv6 without brackets) and `port`; `path` is "". Unix socket: `path`;
+    `host` is "" and `port` 0. `password` None means no AUTH; with a `username` there is
+    always a password, "" if none was given (which a nopass user of an ACL needs).
+    """
+
+    host: str
+    port: int
+    path: str = ""
+    db: int = 0
+    username: str | None = None
+    password: str | None = None
+    tls: TLSSettings | None = None
+    credentials: Callable[[], object] | None = None  # gives the login of a connection
+
+    @property
+    def name(self) -> str:
+        """The name for errors and logs: the address and a non-zero db, nothing else."""
+        database = f"/{self.db}" if self.db else ""
+        if self.path:
+            return f"unix:{self.path}{database}"
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}{database}"
+
+    @property
+    def needs_preparing(self) -> bool:
+        """Whether each connection needs something anew: a login, or the TLS files."""
+        return self.credentials is not None or (
+            self.tls is not None and self.tls.has_files
+        )
+
+    @property
+    def server(self) -> tuple[str, int, str]:
+        """The server, which two masters must not share: its databases fail together."""
+        return self.host.lower().removesuffix("."), self.port, self.path
+
+    def __repr__(self) -> str:
+        return f"<Endpoint {self.name}>"
+
+
+class SameServerAllowed(tuple[object, ...]):
+    """Masters that may be databases of one server: as the replaced libraries allow.
+
+    Each lock is then as safe as that one server, which is logged. For compat alone.
+    """
+
+    __slots__ = ()
+
+
+def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
+    """Return one checked endpoint per master, in the caller's order.
+
+    Each master is a `redis://`, `rediss://` or `unix://` URL, a `(host, port)` pair, a
+    dict of redis-py keyword arguments, or a redis-py client (its settings are copied).
+    Does no I/O and changes nothing it is given. Raises `ConfigurationError`, which
+    names the position and the values allowed, and never a password.
+    """
+    _refuse_single_master(masters)
+    given = tuple(islice(masters, MAX_MASTERS + 1))
+    if not 1 <= len(given) <= MAX_MASTERS:
+        found = "more" if given else "none"
+        raise ConfigurationError(f"1..{MAX_MASTERS} masters are allowed, {found} given")
+    endpoints = tuple(_endpoint_at(*item) for item in enumerate(given))
+    if isinstance(masters, SameServerAllowed):
+        _refuse_same_databases(endpoints)
+    else:
+        _refuse_duplicates(endpoints)
+    return endpoints
+
+
+def _refuse_single_master(masters: object) -> None:
+    one = isinstance(masters, str | bytes | Mapping)
+    pair = isinstance(masters, tuple | list) and [*map(type, masters)] == [str, int]
+    # __iter__ is asked for by name: a redis-py client has a __getitem__, so iter()
+    # takes it and would send commands.
+    if one or pair or not hasattr(masters, "__iter__"):
+        raise ConfigurationError(
+            f"masters must be an iterable, each item {_FORMS}; got one "
+            f"{type(masters).__name__}: wrap it in a list"
+        )
+
+
+def _refuse_duplicates(endpoints: tuple[Endpoint, ...]) -> None:
+    first: dict[tuple[str, int, str], int] = {}
+    for position, endpoint in enumerate(endpoints):
+        earlier = first.setdefault(endpoint.server, position)
+        if earlier != position:
+            raise ConfigurationError(
+                f"masters[{earlier}] ({endpoints[earlier].name}) and "
+                f"masters[{position}] ({endpoint.name}) are the same server: masters "
+                "must be independent, and two databases of one server are not"
+            )
+
+
+def _refuse_same_databases(endpoints: tuple[Endpoint, ...]) -> None:
+    """Refuse one database twice: the second SET would find the key of the first."""
+    first: dict[tuple[object, ...], int] = {}
+    for position, endpoint in enumerate(endpoints):
+        earlier = first.setdefault((endpoint.server, endpoint.db), position)
+        if earlier != position:
+            raise ConfigurationError(
+                f"masters[{earlier}] and masters[{position}] are the same database, "
+                f"{endpoint.name}: no lock could be held on both"
+            )
+    if len({endpoint.server for endpoint in endpoints}) < len(endpoints):
+        from logging import getLogger  # 8 ms: only where there is a warning
+
+        getLogger("fastredlock").warning(
+            "%s: databases of one server fail together: use independent servers",
+            ", ".join(endpoint.name for endpoint in endpoints),
+        )
+
+
+def _endpoint_at(position: int, master: object) -> Endpoint:
+    try:
+        return endpoint_of(known_settings(_settings_of(master)))
+    except ConfigurationError as problem:
+        raise ConfigurationError(f"masters[{position}]: {problem}") from None
+
+
+def _settings_of(master: object) -> Mapping[str, object]:
+    if isinstance(master, str):
+        return _settings_of_url(master)
+    if isinstance(master, Mapping):
+        return master
+    if is_client(master):
+        return settings_of_client(master)
+    if isinstance(master, tuple | list) and len(master) == 2:
+        return {"host": master[0], "port": master[1]}
+    raise ConfigurationError(f"must be {_FORMS}, not {type(master).__name__}")
+
+
+def _settings_of_url(url: str) -> dict[str, object]:
+    """Cut a URL into redis-py keyword arguments, percent-decoded.
+
+    `urllib.parse.urlsplit` is not used: it drops tabs and newlines silently, and
+    its errors quote pieces of the password.
+    """
+    scheme, separator, rest = text("URL", url).partition("://")
+    scheme = scheme.lower()
+    for char in url[:1] + url[-1:]:
+        if char in "\"'`<>" or char.isspace():
+            raise ConfigurationError(
+                f"URL begins or ends with {char!r}: leave that out"
+            )
+    if not separator or scheme not in _SCHEMES:
+        is_named = separator and not scheme.strip(_LETTERS)
+        named = f"scheme {scheme!r}" if is_named else "no scheme"
+        advice = next((_ADVICE[word] for word in _ADVICE if word in scheme), "")
+        raise ConfigurationError(
+            f"URL has {named}{advice if is_named else ''}; allowed: redis, rediss, "
+            "unix, as in redis://localhost:6379"
+        )
+    end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
+    authority, tail = rest[:end], rest[end:]
+    _refuse_slipped_credentials(tail, is_path_alone=scheme == "unix" and not authority)
+    userinfo, _, address = authority.rpartition("@")
+    username, _, password = userinfo.partition(":")
+    path, _, query = tail.partition("?")
+    place = _socket_place(address, path) if scheme == "unix" else _place(address, path)
+    return {
+        **place,
+        **({"ssl": True} if scheme == "rediss" else {}),
+        "username": _decoded("username", username),
+        "password": _decoded("password", password),
+        **_options(query),
+    }
+
+
+def _refuse_slipped_credentials(tail: str, *, is_path_alone: bool) -> None:
+    if "#" in tail or ("@" in tail and not is_path_alone):
+        raise ConfigurationError(
+            "URL has a '#', or an '@' behind the host: in a user name, a password and "
+            "an option write / ? # @ as %2F %3F %23 %40"
+        )
+
+
+def _socket_place(address: str, path: str) -> dict[str, object]:
+    if address:
+        raise ConfigurationError(
+            "unix URL has a host: allowed are unix:///path and unix://user:password@/path"
+        )
+    return {"unix_socket_path": _decoded("unix socket path", path)}
+
+
+def _place(address: str, path: str) -> dict[str, object]:
+    if address.startswith("[") and "]" in address:
+        host, _, port = address[1:].partition("]")
+    else:
+        host, colon, digits = address.partition(":")
+        port = colon + digits
+    place: dict[str, object] = {"db": path.strip("/") or 0}
+    if address and not address.startswith(":"):
+        place["host"] = _decoded("host", host)
+    if port:
+        place["port"] = _digits_of_port(port)
+    return place
+
+
+def _digits_of_port(port: str) -> str:
+    colon, digits = port[0], port[1:]
+    if colon == ":" and digits.isdecimal() and len(digits) <= 5:
+        return digits
+    raise ConfigurationError(
+        "URL has a port that is not a whole number in 1..65535 (not shown: a piece of "
+        "a password may stand there); user:password ends with '@', IPv6 has brackets"
+    )
+
+
+def _options(query: str) -> dict[str, object]:
+    options: dict[str, object] = {}
+    for field in query.split("&") if query else ():
+        option, equals, value = field.partition("=")
+        if not equals or option not in {*_URL_OPTIONS, *IGNORED, *REFUSED}:
+            # Behind a raw '&' of a password is its second half, no option.
+            is_name = not option.strip(_LETTERS + "_")
+            named = (
+                repr(option)
+                if equals and is_name and "password" not in query
+                else "(not shown)"
+            )
+            raise ConfigurationError(
+                f"URL has an unknown option {named}; allowed: {', '.join(_URL_OPTIONS)}"
+            )
+        if option in options:
+            raise ConfigurationError(f"URL has the option {option} twice")
+        options[option] = _decoded(option, value.replace("+", " "))  # as redis-py does
+    return options
+
+
+def _decoded(name: str, quoted: str) -> str:
+    if "%" not in quoted:
+        return text(name, quoted)
+    # Imported here: few need it, and it takes 5 ms.
+    from urllib.parse import unquote_to_bytes
+
+    return text(name, unquote_to_bytes(quoted))
+
+
+# ---- one master
+
+
+def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
+    """Check redis-py keyword arguments and return the endpoint they describe."""
+    path = settings.get("unix_socket_path")
+    tls = _tls(settings)
+    if path is None:
+        host = _host(settings.get("host", "localhost"))
+        port = _number("port", settings.get("port", 6379), 1, 65535)
+    elif tls:
+        raise ConfigurationError(
+            "a unix socket takes no TLS: leave the ssl settings out"
+        )
+    else:
+        host, port = "", 0
+    username = _optional_text(settings, "username")
+    password = _optional_text(settings, "password")
+    provider = settings.get("credential_provider")
+    if provider is not None and (username or password):  # redis-py refuses this, too
+        raise ConfigurationError(
+            "credential_provider beside a user name or a password: give one of them"
+        )
+    db = settings.get("db")
+    return Endpoint(
+        host=host,
+        port=port,
+        path="" if path is None else _path(path),
+        db=0 if db is None else _number("db", db, 0, MAX_DB),
+        username=username,
+        password=password or ("" if username else None),
+        tls=tls,
+        credentials=None
+        if provider is None
+        else checked_credentials("credential_provider", provider),
+    )
+
+
+def checked_credentials(name: str, given: object) -> Callable[[], object]:
+    """Return the function to call: of redis-py's providers, `get_credentials`."""
+    function = getattr(given, "get_credentials", given)
+    if not callable(function):
+        raise ConfigurationError(
+            f"{name} of type {type(given).__name__}: allowed is a function without "
+            "arguments, or a CredentialProvider of redis-py"
+        )
+    return function
+
+
+def text(name: str, value: object) -> str:
+    """Return `value` as a str that can be encoded as UTF-8; bytes are decoded."""
+    if not isinstance(value, str | bytes):
+        raise ConfigurationError(f"{name} is {_kind(value)}, must be str or bytes")
+    # Looked for rather than caught: a UnicodeError would keep the password in it.
+    found = value if isinstance(value, str) else value.decode(errors="surrogateescape")
+    if any("\ud800" <= char <= "\udfff" for char in found):
+        raise ConfigurationError(f"{name} is not valid UTF-8")
+    return found
+
+
+def _tls(settings: Mapping[str, object]) -> TLSSettings | None:
+    given = [name for name in settings if name.startswith("ssl_")]
+    if settings.get("ssl") is None:
+        used = [name for name in given if settings[name] is not None]
+        if used:  # redis-py would connect without TLS and not warn
+            raise ConfigurationError(f"{used[0]} needs TLS: use rediss:// or ssl=True")
+        return None
+    if not _flag("ssl", settings["ssl"]):
+        return None
+    tls = _tls_settings(settings)
+    if tls.keyfile and not tls.certfile:
+        raise ConfigurationError("ssl_keyfile needs ssl_certfile, which is not given")
+    return tls
+
+
+def _tls_settings(settings: Mapping[str, object]) -> TLSSettings:
+    cert_reqs = _cert_reqs(settings.get("ssl_cert_reqs", "required"))
+    check_hostname = _flag(
+        "ssl_check_hostname", settings.get("ssl_check_hostname", True)
+    )
+    ca_data = settings.get("ssl_ca_data")
+    if not isinstance(ca_data, bytes):  # bytes are DER, no text
+        ca_data = _optional_text(settings, "ssl_ca_data")
+    min_version = settings.get("ssl_min_version")
+    if min_version is not None:
+        min_version = _number("ssl_min_version", min_version, _TLS_1_2, _TLS_1_3)
+    names = ("ca_certs", "ca_path", "certfile", "keyfile", "password")
+    return TLSSettings(
+        cert_reqs=cert_reqs,
+        check_hostname=check_hostname and cert_reqs != "none",
+        ca_data=ca_data,
+        min_version=min_version,
+        **{name: _optional_text(settings, f"ssl_{name}") for name in names},
+    )
+
+
+def _host(value: object) -> str:
+    host = text("host", value)
+    wrong = [char for char in host if char in NOT_IN_HOST or not char.isprintable()]
+    if wrong or not 1 <= len(host) <= MAX_HOST_LENGTH:
+        found = f"it has {wrong[0]!r}" if wrong else f"it has {len(host)}"
+        raise ConfigurationError(
+            f"host {_hidden(host)} is not a name or address of 1..{MAX_HOST_LENGTH} "
+            f"characters (IPv6 without brackets): {found}"
+        )
+    return _ipv6(host) if ":" in host else host
+
+
+def _ipv6(host: str) -> str:
+    # Imported here: few need it. One spelling, so that duplicates are seen.
+    from ipaddress import AddressValueError, IPv6Address
+
+    try:
+        return str(IPv6Address(host))
+    except AddressValueError:
+        raise ConfigurationError(
+            f"host {_hidden(host)} holds ':' but is not an IPv6 address"
+        ) from None
+
+
+def _path(value: object) -> str:
+    path = text("unix socket path", value)
+    size = len(path.encode())
+    if not path.isprintable() or not 1 <= size <= MAX_PATH_BYTES:
+        raise ConfigurationError(
+            f"unix socket path of {size} bytes: must be "
+            f"1..{MAX_PATH_BYTES} bytes without control characters"
+        )
+    return path
+
+
+def _number(name: str, value: object, low: int, high: int) -> int:
+    """Return a whole number; redis-py takes decimal digits in a str as well."""
+    number = value
+    if isinstance(value, str) and value.isascii() and value.isdecimal():
+        number = int(value[:20])  # as long as that is out of every range
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise ConfigurationError(
+            f"{name} {_hidden(value)} is not a whole number in {low}..{high}"
+        )
+    if not low <= number <= high:
+        raise ConfigurationError(f"{name} {_hidden(value)} is not in {low}..{high}")
+    return int(number)
+
+
+def _flag(name: str, value: object) -> bool:
+    flag = _FLAGS.get(str(value).lower())
+    if flag is None:
+        raise ConfigurationError(
+            f"{name} {_shown(value)}: allowed are {', '.join(_FLAGS)}"
+        )
+    return flag
+
+
+def _cert_reqs(value: object) -> str:
+    if value is None:  # means CERT_NONE in redis-py
+        return "none"
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= 2:
+        return _CERT_REQS[value]
+    if isinstance(value, str) and value in _CERT_REQS:
+        return value
+    raise ConfigurationError(
+        f"ssl_cert_reqs {_shown(value)}: allowed are {', '.join(_CERT_REQS)}"
+    )
+
+
+def _optional_text(settings: Mapping[str, object], name: str) -> str | None:
+    value = settings.get(name)
+    return None if value is None else text(name, value) or None
+
+
+def _shown(value: object) -> str:
+    """Quote a value for a message; with an '@' it may be a URL in the wrong place."""
+    shown = repr(value)
+    if "@" in shown:
+        return "(not shown: it holds an '@')"
+    return shown if len(shown) <= 60 else f"{shown[:57]}..."
+
+
+def _hidden(value: object) -> str:
+    """Quote what is no text: a host, a port, a db may be a password, cut wrongly."""
+    if isinstance(value, str | bytes) and value:
+        return "(not shown: it may be a password)"
+    return _shown(value)
+
+
+def _kind(value: object) -> str:
+    return "None" if value is None else f"of type {type(value).__name__}"
+
+
+def with_credentials(
+    endpoints: tuple[Endpoint, ...], given: object
+) -> tuple[Endpoint, ...]:
+    """Return the endpoints with one function for all; none may have a login."""
+    function = checked_credentials("credentials", given)
+    for position, endpoint in enumerate(endpoints):
+        if endpoint.username or endpoint.password or endpoint.credentials:
+            raise ConfigurationError(
+                f"masters[{position}] has a login of its own, and credentials is given "
+                "for all: give one of them"
+            )
+    return tuple(endpoint._replace(credentials=function) for endpoint in endpoints)
