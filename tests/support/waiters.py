@@ -93,16 +93,22 @@ def is_prompt(trial: Callable[[], float], times: int = 4) -> bool:
 
 
 class Section:
-    """What the lock is for: sees two that are inside, and updates that are lost."""
+    """What the lock is for: sees two that are inside, and updates that are lost.
 
-    def __init__(self) -> None:
+    Each is inside for `stay` s, behind its read of the value.
+    """
+
+    def __init__(self, stay: float = 0.0) -> None:
         self.value = self.entered = self.inside = self.most = 0
+        self._stay = stay
 
     def __enter__(self) -> None:
         self.entered += 1
         self.inside += 1
         self.most = max(self.most, self.inside)
         self._read = self.value
+        if self._stay:
+            time.sleep(self._stay)
 
     def __exit__(self, *_: object) -> None:
         self.value = self._read + 1
