@@ -17,8 +17,9 @@ import fastredlock.asyncio
 from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
-from tests.support.keys import KEY
-from tests.support.waiters import counter, is_over
+from tests.support.keys import KEY, values
+from tests.support.waiters import counter, gate_of, is_over
+from tests.support.waiting import wait_until
 
 LINGER = 20.0  # s; longer than any machine is slow
 TTL = 30.0
@@ -40,20 +41,20 @@ def shown_hash(locks: FastRedlock) -> str:
     return next(vote.token_hash for vote in locks.holders(KEY) if vote.token_hash)
 
 
-def rest(locks: FastRedlock, **options: Any) -> Any:
+def rest(locks: FastRedlock, key: str = KEY, **options: Any) -> Any:
     """Take the key and release it, so that it rests; return the lease.
 
     Twice: the first time a thread is started that reads recalls.
     """
-    granted(locks.acquire(KEY, timeout=5, **options)).release()
-    lease = granted(locks.acquire(KEY, timeout=5, **options))
+    granted(locks.acquire(key, timeout=5, **options)).release()
+    lease = granted(locks.acquire(key, timeout=5, **options))
     assert lease.release() is ReleaseStatus.RELEASED
     return lease
 
 
-def values(servers: list[redis.Redis]) -> set[bytes | None]:
+def kept(servers: list[redis.Redis]) -> set[bytes | None]:
     """Return what is under the key on the masters."""
-    return {server.get(KEY) for server in servers}
+    return {*values(servers)}
 
 
 def watchers() -> list[str]:
@@ -61,19 +62,11 @@ def watchers() -> list[str]:
     return [each.name for each in threading.enumerate() if each.name == RECALLS]
 
 
-def until(is_so: Callable[[], bool], seconds: float = 5) -> None:
-    """Wait until something is so."""
-    end = time.monotonic() + seconds
-    while not is_so() and time.monotonic() < end:
-        time.sleep(0.002)
-    assert is_so()
-
-
 def test_key_at_rest_then_the_next_caller_here_has_it_without_a_round(
     lingering: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     first = rest(lingering)
-    (value,) = values(servers)
+    (value,) = kept(servers)
     assert value is not None
     rounds, lingered = counter(lingering, "rounds"), counter(lingering, "lingered")
     for _ in range(50):
@@ -85,25 +78,27 @@ def test_key_at_rest_then_the_next_caller_here_has_it_without_a_round(
     assert counter(lingering, "rounds") == rounds
     assert counter(lingering, "lingered") == lingered + 50
     assert lingering.stats().acquires.won == lingering.stats().releases.won == 52
-    assert values(servers) == {value}
+    assert kept(servers) == {value}
     lingering.close()
     assert is_over(servers)
 
 
+@pytest.mark.parametrize("several", [(), ("another",)], ids=["one", "several"])
 def test_key_at_rest_when_another_process_asks_then_is_its_own_at_once(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
-) -> None:
+    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis],
+    several: tuple[str, ...],
+) -> None:  # fmt: skip
     gaps = []
-    for _ in range(5):
-        rest(lingering)
-        assert values(servers) != {None}
+    for i in range(5):
+        key = f"{KEY}{i}"  # others of the same one are remembered for a second
+        rest(lingering, key)
+        assert {*values(servers, key)} != {None}
         began = time.perf_counter()
-        lease = granted(others.acquire(KEY, timeout=5))
+        lease = granted(others.acquire_all([key, *several], timeout=5))
         gaps.append(time.perf_counter() - began)
         lease.release()
-        time.sleep(1.1)  # as long as others are remembered
+        assert is_over(servers, key)
     assert sorted(gaps)[2] < 0.1
-    assert is_over(servers)
 
 
 def test_key_at_rest_when_a_single_try_asks_then_the_next_one_has_it(
@@ -111,15 +106,8 @@ def test_key_at_rest_when_a_single_try_asks_then_the_next_one_has_it(
 ) -> None:
     rest(lingering)
     assert others.acquire(KEY, timeout=0) is None
-    until(lambda: values(servers) == {None})
+    assert wait_until(lambda: kept(servers) == {None})
     assert others.acquire(KEY, timeout=0) is not None
-
-
-def test_key_at_rest_when_several_are_asked_for_then_is_given_up(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    rest(lingering)
-    assert others.acquire_all([KEY, "another"], timeout=5) is not None
 
 
 def test_key_in_use_when_another_process_asks_then_does_not_rest(
@@ -128,7 +116,7 @@ def test_key_in_use_when_another_process_asks_then_does_not_rest(
     rest(lingering)
     lease = granted(lingering.acquire(KEY, timeout=5))
     assert others.acquire(KEY, timeout=0) is None
-    time.sleep(0.1)  # by now its thread has read the recall
+    time.sleep(0.1)  # until its thread has read the recall
     lease.release()
     assert is_over(servers)
 
@@ -138,13 +126,13 @@ def test_key_at_rest_when_its_time_is_over_then_is_released(
 ) -> None:
     locks = connected(make_locks(urls, ttl=TTL, linger=0.2))
     rest(locks)
-    assert values(servers) != {None}
+    assert kept(servers) != {None}
     has_thread = type(locks) is FastRedlock
-    until(lambda: bool(watchers()) is has_thread, 2)
-    until(lambda: values(servers) == {None}, 2)
-    until(lambda: not watchers(), 2)
-    rest(locks)
-    until(lambda: bool(watchers()) is has_thread, 2)
+    for _ in range(2):  # a thread ends behind the last, and the next begins one
+        assert wait_until(lambda: bool(watchers()) is has_thread, 2)
+        assert wait_until(lambda: kept(servers) == {None}, 2)
+        assert wait_until(lambda: not watchers(), 2)
+        rest(locks)
 
 
 def test_key_when_its_validity_serves_nobody_any_more_then_a_round_takes_it_anew(
@@ -181,7 +169,7 @@ def test_lease_when_it_rests_then_its_token_is_not_shown_any_more(
     lingering: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     lease = rest(lingering)
-    (value,) = values(servers)
+    (value,) = kept(servers)
     assert value is not None
     assert lease.token != value.decode()
     lingered = counter(lingering, "lingered")
@@ -192,22 +180,16 @@ def test_lease_when_it_rests_then_its_token_is_not_shown_any_more(
 def test_callers_here_when_the_key_rests_and_they_want_it_otherwise_then_it_is_replaced(
     lingering: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    rest(lingering)
-    granted(lingering.acquire_all([KEY, "another"], timeout=0)).release()
-    rest(lingering)
-    (lease,) = lingering.acquire_each([KEY])
-    assert lease is not None
-    lease.release()
-    rest(lingering)
-    lingered = counter(lingering, "lingered")
-    granted(lingering.acquire(KEY, ttl=TTL / 2, timeout=0)).release()
-    assert counter(lingering, "lingered") == lingered
-    rest(lingering)
-    lingered = counter(lingering, "lingered")
-    assert lingering.acquire(KEY, timeout=0, linger=0).release() is (  # type: ignore[union-attr]
-        ReleaseStatus.RELEASED
-    )
-    assert counter(lingering, "lingered") == lingered
+    for take in (
+        lambda: lingering.acquire_all([KEY, "another"], timeout=0),
+        lambda: lingering.acquire_each([KEY])[0],
+        lambda: lingering.acquire(KEY, ttl=TTL / 2, timeout=0),
+        lambda: lingering.acquire(KEY, timeout=0, linger=0),
+    ):
+        rest(lingering)
+        lingered = counter(lingering, "lingered")
+        assert granted(take()).release() is ReleaseStatus.RELEASED
+        assert counter(lingering, "lingered") == lingered
     assert is_over(servers)
 
 
@@ -215,7 +197,7 @@ def test_linger_when_given_for_one_call_then_is_of_that_one(
     others: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     rest(others, linger=LINGER)
-    assert values(servers) != {None}
+    assert kept(servers) != {None}
     lingered = counter(others, "lingered")
     with others.lock(KEY, timeout=0, linger=LINGER):
         pass
@@ -308,26 +290,20 @@ def test_keys_at_rest_when_all_connections_are_cut_then_are_released_on_the_next
         for client in server.client_list():
             if client["name"] == "fastredlock":
                 server.client_kill_filter(_id=client["id"])
-    until(lambda: values(servers) == {None}, 3)
+    assert wait_until(lambda: kept(servers) == {None}, 3)
 
 
 def test_key_at_rest_when_its_gate_has_lost_it_then_is_recalled_by_another_master(
     lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    for server in servers:  # one of them is its gate
-        time.sleep(1.1)
-        rest(lingering)
-        server.delete(KEY)
-        began = time.perf_counter()
-        granted(others.acquire(KEY, timeout=5)).release()
-        assert time.perf_counter() - began < 1
+    rest(lingering)
+    servers[gate_of(5)].delete(KEY)
+    began = time.perf_counter()
+    granted(others.acquire(KEY, timeout=5)).release()
+    assert time.perf_counter() - began < 1
 
 
 # --- asyncio --------------------------------------------------------------------------
-
-
-def tasks_of_recalls() -> list[Any]:
-    return [each for each in asyncio.all_tasks() if each.get_name() == RECALLS]
 
 
 def test_key_at_rest_in_a_loop_then_the_next_task_has_it(
@@ -341,148 +317,89 @@ def test_key_at_rest_in_a_loop_then_the_next_task_has_it(
                 async with locks.lock(KEY, timeout=5):
                     pass
             assert locks.stats().lingered == 19
-            assert len(tasks_of_recalls()) == 1
-            assert values(servers) != {None}
+            names = [each.get_name() for each in asyncio.all_tasks()]
+            assert names.count(RECALLS) == 1
+            assert kept(servers) != {None}
         assert is_over(servers)
 
     asyncio.run(main())
 
 
-def test_key_at_rest_in_a_loop_when_another_asks_or_its_time_is_over_then_is_free(
-    urls: list[str], servers: list[redis.Redis], others: FastRedlock
-) -> None:
-    async def main() -> None:
-        locks = fastredlock.asyncio.FastRedlock(urls, ttl=TTL, round_timeout=10)
-        lease = await locks.acquire(KEY, timeout=5, linger=LINGER)
-        assert lease is not None
-        await lease.release()
-        theirs = await asyncio.to_thread(others.acquire, KEY, timeout=5)
-        assert theirs is not None
-        await asyncio.to_thread(theirs.release)
-        await asyncio.sleep(1.1)
-        lease = await locks.acquire("short", timeout=5, linger=0.1)
-        assert lease is not None
-        await lease.release()
-        assert servers[0].get("short") is not None
-        await asyncio.sleep(0.4)
-        assert servers[0].get("short") is None
-        assert others.acquire(KEY, timeout=0) is not None
-
-    asyncio.run(main())
-
-
-ENDS = {
-    "the interpreter": """
-locks = FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
-for _ in range(3):
-    locks.acquire("j", timeout=5).release()
-assert locks.stats().lingered == 1
-""",
-    "a process of multiprocessing": """
-import multiprocessing
-def main():
-    locks = FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
+PRELUDE = """
+import asyncio, fastredlock, fastredlock.asyncio, os, redis, sys
+URLS = sys.argv[1:]
+def made(module=fastredlock):
+    return module.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
+def rest(locks):
     for _ in range(3):
         locks.acquire("j", timeout=5).release()
     assert locks.stats().lingered == 1
-child = multiprocessing.get_context("fork").Process(target=main)
-child.start()
-child.join()
-assert child.exitcode == 0
-""",
-    "a client that is dropped": """
-def main():
-    locks = FastRedlock(URLS, ttl=30, linger=20)
-    for _ in range(3):
-        locks.acquire("j", timeout=5).release()
-main()
-""",
+def none_is_left():
+    assert not any(redis.Redis.from_url(url).exists("j") for url in URLS)
+awaited = made(fastredlock.asyncio)
+async def once():
+    await (await awaited.acquire("j", timeout=5)).release()
+    assert awaited.stats().lingered == 0
+def use_a_loop_that_is_closed():
+    loop = asyncio.new_event_loop()
+    loop.run_until_complete(once())
+    loop.close()
+"""
+ENDS = {
+    "the interpreter": "locks = made(); rest(locks)",
+    "a client that is dropped": "rest(made())",
     "a forked parent's": """
-import os
-locks = FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
-for _ in range(3):
-    locks.acquire("j", timeout=5).release()
-assert locks.stats().lingered == 1
+locks = made()
+rest(locks)
 if os.fork() == 0:
     os._exit(locks.acquire("j", timeout=0) is not None)
 assert os.wait()[1] == 0
 """,
     "a loop": """
-import asyncio, fastredlock.asyncio
-locks = fastredlock.asyncio.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
-async def main():
-    await (await locks.acquire("j", timeout=5)).release()
-asyncio.run(main())
-LEFT()
-async def again():
-    await (await locks.acquire("j", timeout=5)).release()
-    assert locks.stats().lingered == 0
-asyncio.run(again())
+asyncio.run(once())
+none_is_left()
+asyncio.run(once())
 """,
     "a task that is cancelled with its loop": """
-import asyncio, fastredlock.asyncio
-locks = fastredlock.asyncio.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
 async def hold():
-    async with locks.lock("j", timeout=5):
+    async with awaited.lock("j", timeout=5):
         await asyncio.sleep(100)
 async def main():
     globals()["task"] = asyncio.create_task(hold())
     await asyncio.sleep(0.1)
 asyncio.run(main())
-LEFT()
+none_is_left()
 """,
     "a loop, just after": """
-import asyncio, fastredlock.asyncio, sys
-locks = fastredlock.asyncio.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
 async def main():
-    await (await locks.acquire("j", timeout=5)).release()
+    await once()
     sys.exit(0)
 for _ in range(2):
     try:
         asyncio.run(main())
     except SystemExit:
         pass
-    LEFT()
+    none_is_left()
 """,
     "a loop behind one that was closed as it was": """
-import asyncio, fastredlock.asyncio
-locks = fastredlock.asyncio.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
-async def main():
-    await (await locks.acquire("j", timeout=5)).release()
-loop = asyncio.new_event_loop()
-loop.run_until_complete(main())
-loop.close()
-asyncio.run(main())
-LEFT()
+use_a_loop_that_is_closed()
+asyncio.run(once())
+none_is_left()
 async def close():
-    await main()
-    await asyncio.wait_for(locks.close(), 5)
+    await once()
+    await asyncio.wait_for(awaited.close(), 5)
 asyncio.run(close())
 """,
-    "a loop that is closed as it is": """
-import asyncio, fastredlock.asyncio
-locks = fastredlock.asyncio.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
-async def main():
-    await (await locks.acquire("j", timeout=5)).release()
-loop = asyncio.new_event_loop()
-loop.run_until_complete(main())
-loop.close()
-""",
+    "a loop that is closed as it is": "use_a_loop_that_is_closed()",
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_keys_at_rest_at_an_end_then_are_released(
     urls: list[str], servers: list[redis.Redis], end: str
 ) -> None:
-    program = f"""
-import redis
-from fastredlock import FastRedlock
-URLS = {urls!r}
-def LEFT():
-    assert not any(redis.Redis.from_url(url).exists("j") for url in URLS)
-{ENDS[end]}"""
-    words = [sys.executable, "-c", program]
+    words = [sys.executable, "-c", PRELUDE + ENDS[end], *urls]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
     assert not any(server.exists("j") for server in servers)
