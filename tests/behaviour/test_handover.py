@@ -136,29 +136,3 @@ def test_holders_when_asked_then_change_nothing(
         locks.holders(KEY)
     assert values(servers) == [lease.token] * 5
     assert lease.release() is ReleaseStatus.RELEASED
-
-
-def test_stats_when_things_happen_then_count_them(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    assert locks.stats().round_trip == 0.0
-    with locks.lock(KEY):
-        assert locks.acquire(KEY, timeout=0) is None
-    set_all(servers[:3], b"another", "split")
-    assert locks.acquire("split", timeout=0) is None
-    locks.holders(KEY)
-    stats = locks.stats()
-    assert (stats.rounds, stats.won, stats.taken) == (5, 3, 2)
-    assert (stats.unreachable, stats.too_late, stats.losses) == (0, 0, 0)
-    assert (stats.connects, stats.rolled_back >= 1) == (5, True)
-    assert 0 < stats.round_trip < 1
-
-
-def test_stats_when_masters_are_down_then_count_losses_and_unreachable_rounds(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    locks = connected(make_locks(masters.urls))
-    stop(masters, 5)
-    assert [vote.vote for vote in locks.holders()] == [Vote.FAILED] * 5
-    assert locks.stats().unreachable == 1
-    assert locks.stats().losses >= 5

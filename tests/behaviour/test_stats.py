@@ -9,6 +9,7 @@ from fastredlock import (
     FastRedlock,
     OperationStats,
     QuorumUnreachableError,
+    Vote,
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, connected, granted
@@ -25,6 +26,7 @@ def of_masters(locks: FastRedlock, name: str) -> list[int]:
 def test_stats_when_each_operation_was_used_then_tell_them_apart(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
+    assert locks.stats().round_trip == 0.0
     lease = granted(locks.acquire(KEY))
     assert locks.acquire(KEY, timeout=0) is None
     lease.extend()
@@ -34,9 +36,12 @@ def test_stats_when_each_operation_was_used_then_tell_them_apart(
     assert stats.acquires == OperationStats(won=1, taken=1)
     assert stats.extends == stats.releases == stats.inspects == OperationStats(won=1)
     assert (stats.won, stats.taken, stats.rounds) == (4, 1, 5)
-    set_all(servers, b"theirs", "b")
+    assert (stats.unreachable, stats.too_late, stats.losses) == (0, 0, 0)
+    assert 0 < stats.round_trip < 1
+    set_all(servers[:3], b"theirs", "b")
     locks.acquire_each(["b"])
     assert locks.stats().acquires == OperationStats(won=1, taken=2)
+    assert locks.stats().rolled_back >= 1
 
 
 def test_stats_when_all_masters_answer_then_each_answer_counts_once(
@@ -63,6 +68,9 @@ def test_stats_when_masters_are_down_then_theirs_alone_have_failed(
     assert failed[2:] == [0] * 3
     assert all(count >= 8 for count in failed[:2])
     assert all(count >= 1 for count in of_masters(locks, "losses")[:2])
+    stop(masters, 5)
+    assert [vote.vote for vote in locks.holders()] == [Vote.FAILED] * 5
+    assert (locks.stats().unreachable, locks.stats().losses >= 5) == (1, True)
 
 
 def test_stats_when_masters_are_silent_then_theirs_alone_are(
