@@ -15,7 +15,7 @@ from fastredlock.testing import MemoryLocks
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.processes import Fork
-from tests.support.waiting import wait_until
+from tests.support.waiting import stopwatch, wait_until
 
 NAME = "api"
 
@@ -43,7 +43,7 @@ def test_rate_when_several_clients_want_it_then_no_window_has_more(
     clients = [make_locks(urls) for _ in range(4)]
 
     def work(locks: FastRedlock) -> list[float]:
-        times, until = [], time.monotonic() + 2
+        times, until = [], time.monotonic() + 1.2
         while time.monotonic() < until:
             with locks.rate(NAME, 10, per=0.25, timeout=5):
                 times.append(time.monotonic())
@@ -52,7 +52,7 @@ def test_rate_when_several_clients_want_it_then_no_window_has_more(
     with ThreadPoolExecutor() as pool:
         times = sorted(each for begun in pool.map(work, clients) for each in begun)
     assert most_in(0.25, times) <= 10
-    assert len(times) > 0.5 * 10 * 2 / 0.25
+    assert len(times) > 0.5 * 10 * 1.2 / 0.25
 
 
 @blocking
@@ -87,15 +87,12 @@ def test_rate_when_a_slot_of_its_name_is_released_here_then_is_not_handed_that(
 
 
 def test_rate_when_used_up_then_raises_within_the_timeout(locks: FastRedlock) -> None:
-    with locks.rate(NAME, 1, per=5, timeout=0):
-        pass
-    began = time.monotonic()
-    with (
-        pytest.raises(ResourceTakenError, match=NAME),
-        locks.rate(NAME, 1, per=5, timeout=0.1),
-    ):
+    with pytest.raises(KeyError), locks.rate(NAME, 1, per=5, timeout=0):
+        raise KeyError
+    rate = locks.rate(NAME, 1, per=5, timeout=0.1)
+    with stopwatch() as elapsed, pytest.raises(ResourceTakenError, match=NAME), rate:
         pytest.fail("two in one window")
-    assert time.monotonic() - began < 1
+    assert elapsed() < 1
 
 
 def test_permit_then_says_for_how_long_it_lets_begin(
@@ -106,11 +103,14 @@ def test_permit_then_says_for_how_long_it_lets_begin(
         assert permit.slot in range(3)
         assert permit.waited < 1
         assert permit.resource == NAME
-    time.sleep(0.06)
-    assert permit.remaining() == 0.0
+    assert wait_until(lambda: permit.remaining() == 0.0, within=1)
     keys = [key for server in servers for key in server.keys(f"{NAME}#*")]
     assert len(keys) >= 3
     assert NAME in repr(permit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is forgotten: a permit is used
+        with locks.rate(NAME, 3, per=2, timeout=0):
+            pass
 
 
 @blocking
@@ -118,14 +118,6 @@ def test_permit_when_forked_then_is_none_in_the_child(locks: FastRedlock) -> Non
     with locks.rate(NAME, 1, per=40, timeout=0) as permit:
         assert Fork(permit.remaining).result() == 0.0
         assert permit.remaining() > 0
-
-
-@blocking
-def test_permit_when_dropped_then_nobody_is_warned(locks: FastRedlock) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        with locks.rate(NAME, 3, per=2, timeout=0):
-            pass
 
 
 @blocking
@@ -141,34 +133,25 @@ def test_rate_when_it_decorates_then_each_call_takes_a_permit(
         call("a")
 
 
-@blocking
-def test_rate_when_its_body_raises_then_its_permit_is_used(locks: FastRedlock) -> None:
-    with pytest.raises(KeyError), locks.rate(NAME, 1, per=5, timeout=0):
-        raise KeyError
-    with pytest.raises(ResourceTakenError), locks.rate(NAME, 1, per=5, timeout=0):
-        pytest.fail("two in one window")
+NONE = r"per=.*0\.005"
 
 
 @blocking
-@pytest.mark.parametrize("per", [0, -1, "1", float("nan"), float("inf"), 1e12, 0.001])
-def test_window_when_bad_then_is_refused_before_any_io(
-    make_locks: MakeLocks, per: Any
+@pytest.mark.parametrize(
+    ("per", "options", "said"),
+    [
+        *((per, {}, NONE) for per in (0, -1, "1", float("nan"), float("inf"), 1e12)),
+        (0.001, {}, NONE),
+        (0.1, {"round_timeout": 0.2}, r"per=0\.1: allowed is 0\.2 "),
+        (10, {"max_ttl": 10}, "max_ttl"),
+    ],
+)
+def test_window_when_bad_or_too_short_for_a_round_then_is_refused_before_any_io(
+    make_locks: MakeLocks, per: Any, options: dict[str, float], said: str
 ) -> None:
-    locks = make_locks(["redis://127.0.0.1:1"])
-    with pytest.raises(ConfigurationError, match=r"per=.*0\.005"):
+    locks = make_locks(["redis://127.0.0.1:1"], **options)
+    with pytest.raises(ConfigurationError, match=said):
         locks.rate(NAME, 1, per=per)
-
-
-@blocking
-def test_window_when_shorter_than_a_round_may_take_then_says_what_would_do(
-    make_locks: MakeLocks,
-) -> None:
-    locks = make_locks(["redis://127.0.0.1:1"], round_timeout=0.2)
-    with pytest.raises(ConfigurationError, match=r"per=0\.1: allowed is 0\.2 "):
-        locks.rate(NAME, 1, per=0.1)
-    locks = make_locks(["redis://127.0.0.1:1"], max_ttl=10)
-    with pytest.raises(ConfigurationError, match="max_ttl"):
-        locks.rate(NAME, 1, per=10)
 
 
 def test_rate_in_memory_then_is_one() -> None:
