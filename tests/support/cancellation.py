@@ -1,15 +1,17 @@
 """Cancel a call of the awaitable client at every step, and see what is left of it.
 
-A test is a coroutine under one of two decorators: `on_each_loop` runs it on both kinds
-of loop; `with_client` gives it a connected client as well, and sees at the end that
-this client is sane. `every_cut` cancels a call after k turns of the loop, or after some
-milliseconds, for k = 0, 1, 2 ... until it ends by itself.
+A test is a coroutine under one of three decorators: `on_each_loop` runs it on both
+kinds of loop; `with_locks` gives it a client as well; `with_client` one that is
+connected, and sees at the end that this client is sane. `every_cut` cancels a call
+after k turns of the loop, or after some milliseconds, for k = 0, 1, 2 ... until it ends
+by itself.
 """
 
 from __future__ import annotations
 
 import asyncio
 import inspect
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
 from contextlib import asynccontextmanager, suppress
 from functools import wraps
@@ -277,6 +279,31 @@ def with_client(test: Test) -> Callable[..., None]:
 
     _ask_for(run, {"kind", "world", *inspect.signature(test).parameters} - {"client"})
     return run
+
+
+def with_locks(longest: float = 60.0, **options: Any) -> Callable[[Test], Any]:
+    """Give a coroutine the `locks` of these options, on each kind of loop.
+
+    longest: s that it may take, where it sleeps for more than that until it is
+    cancelled.
+    """
+
+    def decorate(test: Test) -> Callable[..., None]:
+        @wraps(test)
+        def run(kind: str, urls: list[str], **fixtures: Any) -> None:
+            async def main() -> None:
+                async with FastRedlock(urls, **options) as locks:
+                    began = time.monotonic()
+                    await test(locks=locks, **fixtures)
+                    assert time.monotonic() - began < longest
+
+            run_on(kind, main())
+
+        fixtures = {*inspect.signature(test).parameters}
+        _ask_for(run, {"kind", "urls", *fixtures} - {"locks"})
+        return run
+
+    return decorate
 
 
 def _ask_for(run: Callable[..., None], fixtures: set[str]) -> None:
