@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-import sys
+import signal
 from collections.abc import Sequence
 
 from .setup import Parser, masters_in, number
+from .signals import ENDING
 
 _DEMO = """\
-Let several processes increment one counter in a file: read it, wait a moment,
-write it back. First without the lock, so that updates get lost, then with it,
+Let several processes increment one counter that they share: read it, wait a
+moment, write it back. First without the lock, so that updates get lost, then with it,
 so that none may. While the lock is in use, one of five local masters is stopped
 and another one paused (SIGSTOP). At the end, one worker alone measures how fast
 the lock is.
@@ -34,23 +35,11 @@ examples:
 
 def main(words: Sequence[str]) -> int:
     """Run `fastredlock demo` with these arguments; return the exit status."""
-    parser = _parser()
-    options = parser.parse_args(words)
-    from ..demo.errors import DemoError
-    from ..demo.story import Options, play  # only here: the rest needs none of it
+    asked = _parser().parse_args(words)
+    from ..demo.play import play  # only here: the rest needs none of it
 
-    try:
-        return play(
-            Options(
-                masters=options.masters,
-                workers=options.workers,
-                seconds=options.seconds,
-                pause=options.pause_ms / 1000,
-            )
-        )
-    except DemoError as error:
-        print(f"{parser.prog}: {error}", file=sys.stderr)
-        return error.status
+    ending = [each for each in ENDING if signal.getsignal(each) != signal.SIG_IGN]
+    return play(asked, ending)
 
 
 def _parser() -> Parser:

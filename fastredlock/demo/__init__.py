@@ -1,1 +1,1 @@
-"""`fastredlock demo`: lost updates without the lock, none with it; see `story`."""
+"""`fastredlock demo`: lost updates without the lock, none with it; see `play`."""

@@ -1,0 +1,379 @@
+"""Play the demo: several processes increment one counter, without and with the lock.
+
+Theory of operation.  The workers are a pool of spawned processes.  With the demo they
+share one array: whether they are to end, the counter, how many increments each has
+done.  An increment reads the counter, waits, and writes it: another worker between
+these steps loses its update.  The array has no name, so that no file is left behind.
+
+The demo waits in `Demo._run` alone.  The signals that end it are blocked, and looked
+for there, so that none comes between two steps.  The workers inherit that: Ctrl-C
+reaches them, too, and the demo ends them in order.  Where it was killed, they end
+by themselves.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import time
+from argparse import Namespace
+from collections import Counter
+from collections.abc import Callable, Collection, MutableSequence, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from multiprocessing import active_children, get_context, parent_process
+from multiprocessing.resource_tracker import ensure_running
+from secrets import token_hex
+from typing import NamedTuple
+
+from .. import AcquireError, ConfigurationError, FastRedlock, Lease
+from .._cli.status import CommandError
+from ..testing import LocalMasters
+
+OK, LOST_UPDATES, CANNOT_RUN, UNREACHABLE, WORKER_DIED = range(5)  # exit statuses
+LOCAL_MASTERS = 5
+STOPPED, PAUSED = 1, 3  # which of them; three are left: a quorum
+TTL = 2.0  # s; a key stays no longer than this, if the machine goes down
+TICK = 0.05  # s between two looks at signals, counters and the screen
+CHECK_SECONDS = 3.0
+SIDE_SECONDS = 2.0  # longer shows no more: the time goes to the phase with the lock
+OVERTIME = 15.0  # s; a worker that is so late will not answer any more
+GRACE = 0.8  # s for workers to release and end, then they are killed
+TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
+FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
+STOP, COUNTER, DONE = 0, 1, 2  # in the array; from DONE on one number of each worker
+
+
+# ---- the workers
+
+
+class Job(NamedTuple):
+    """Give one worker, counted from 0, the masters and the time of one phase."""
+
+    worker: int
+    masters: Sequence[str]
+    resource: str
+    seconds: float
+    pause: float  # s between reading and writing the counter
+
+
+@dataclass(slots=True)
+class Outcome:
+    """Count the results of a job."""
+
+    counts: Counter[str] = field(default_factory=Counter)  # leases, taken, expired
+    failures: Counter[str] = field(default_factory=Counter)  # by their messages
+    # By number and name of the master, and name and text of its vote.
+    votes: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
+    acquire_us: Counter[int] = field(default_factory=Counter)
+    release_us: Counter[int] = field(default_factory=Counter)
+
+    def add(self, other: Outcome) -> None:
+        """Add the results of another."""
+        for name in self.__slots__:
+            getattr(self, name).update(getattr(other, name))
+
+    def count_votes(self, voted: Lease | AcquireError) -> None:
+        """Count the vote of each master."""
+        for number, each in enumerate(voted.votes, 1):
+            self.votes[number, each.master, each.vote.name, each.text or ""] += 1
+
+    def masters(self) -> dict[tuple[int, str], str]:
+        """Return the most frequent text, or "", of each master's number and name."""
+        names = sorted({vote[:2] for vote in self.votes})
+        texts = {
+            vote[:2]: vote[3] for vote, _ in self.votes.most_common()[::-1] if vote[3]
+        }
+        return {each: texts.get(each, "") for each in names}
+
+
+shared: MutableSequence[int]  # the array, in a worker
+
+
+def start_worker(array: MutableSequence[int]) -> None:
+    """Prepare this process for jobs; the pool calls it."""
+    global shared
+    shared = array
+    threading.Thread(target=_end_with_demo, daemon=True).start()
+    # By this one the pool ends its processes where one of them has died.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+
+
+def _end_with_demo() -> None:
+    if (demo := parent_process()) is not None:
+        demo.join()
+    os._exit(1)
+
+
+def check(job: Job) -> Outcome:
+    """Wait until all workers are there; the first then takes a lease."""
+    outcome = Outcome()
+    shared[DONE + job.worker] = 1
+    while not all(shared[DONE:]) and not shared[STOP]:
+        time.sleep(0.005)  # an interpreter takes 0.1 s to start, and notifies nobody
+    if job.worker == 0:
+        with FastRedlock(job.masters, job.resource, ttl=TTL) as locks:
+            with locks.lock(timeout=job.seconds) as lease:
+                pass
+            outcome.count_votes(lease)
+    return outcome
+
+
+def without_lock(job: Job) -> Outcome:
+    """Increment the counter as if nobody else did."""
+    deadline = time.monotonic() + job.seconds
+    while time.monotonic() < deadline and not shared[STOP]:
+        _increment(job)
+    return Outcome()
+
+
+def with_lock(job: Job) -> Outcome:
+    """Increment the counter, each time holding the lock."""
+    return _under_leases(job, _increment)
+
+
+def alone(job: Job) -> Outcome:
+    """Acquire and release a lock that nobody else wants."""
+    return _under_leases(job, _count)
+
+
+def _increment(job: Job, lease: Lease | None = None) -> bool:
+    """Increment the counter; return False where the lease ended too early to write."""
+    value = shared[COUNTER]
+    time.sleep(job.pause)
+    if lease is not None and not lease.is_valid:
+        return False
+    shared[COUNTER] = value + 1
+    return _count(job, lease)
+
+
+def _count(job: Job, lease: Lease | None) -> bool:
+    shared[DONE + job.worker] += 1
+    return True
+
+
+def _under_leases(job: Job, work: Callable[[Job, Lease], bool]) -> Outcome:
+    """Do `work` under one lease after the other; time them, and count their votes."""
+    outcome = Outcome()
+    with FastRedlock(job.masters, job.resource, ttl=TTL) as locks:
+        deadline = time.monotonic() + job.seconds
+        while lease := _take(locks, deadline, outcome):
+            outcome.counts["leases"] += 1
+            outcome.counts["expired"] += not work(job, lease)
+            started_ns = time.perf_counter_ns()
+            lease.release()
+            outcome.release_us[(time.perf_counter_ns() - started_ns) // 1000] += 1
+            outcome.count_votes(lease)
+        outcome.counts["taken"] = locks.stats().taken
+    return outcome
+
+
+def _take(locks: FastRedlock, deadline: float, outcome: Outcome) -> Lease | None:
+    """Acquire the default resource; None if the deadline comes first."""
+    started_ns = time.perf_counter_ns()
+    while time.monotonic() < deadline and not shared[STOP]:
+        try:
+            if lease := locks.acquire(timeout=TRY_TIMEOUT):
+                waited_ns = time.perf_counter_ns() - started_ns
+                outcome.acquire_us[waited_ns // 1000] += 1
+                return lease
+        except AcquireError as error:
+            outcome.failures[str(error)] += 1
+            outcome.count_votes(error)
+            time.sleep(FAILURE_DELAY)
+    return None
+
+
+# ---- the demo
+
+
+@dataclass(slots=True)
+class Phase:
+    """Count one phase of the demo; `seconds` is how long it is meant to run."""
+
+    name: str
+    work: Callable[[Job], Outcome]
+    seconds: float
+    elapsed: float = 0.0
+    increments: int = 0  # by the workers; of `alone` pairs of acquire and release
+    counter: int = 0  # read after the increments
+    outcome: Outcome = field(default_factory=Outcome)
+
+    @property
+    def lost(self) -> int:
+        """Increments missing in the counter; while running: at least so many."""
+        return max(0, self.increments - self.counter)
+
+    def __str__(self) -> str:
+        if self.work is alone:
+            return f"{self.increments:,} times acquired and released"
+        counted = f"{self.increments:,} increments, counter {self.counter:,}"
+        return f"{counted}, {self.lost:,} lost"
+
+
+@dataclass(slots=True, kw_only=True)
+class Demo:
+    """Run the phases, and hold their state for `show`."""
+
+    phases: tuple[Phase, Phase, Phase]  # without the lock, with it, one worker alone
+    local: LocalMasters | None  # None: the masters are the user's
+    job: Job
+    workers: int
+    array: MutableSequence[int]
+    pool: ProcessPoolExecutor
+    ending: Collection[int]  # the signals that end it
+    show: Callable[[Demo], None]
+    conditions: list[str] = field(default_factory=lambda: ["up"] * LOCAL_MASTERS)
+    events: list[tuple[float, str]] = field(default_factory=list)  # s, what happened
+    jobs: list[Future[Outcome]] = field(default_factory=list)  # under way
+    started: float = field(default_factory=time.monotonic)
+
+    def note(self, text: str) -> None:
+        """Add an event that happens now."""
+        self.events.append((time.monotonic() - self.started, text))
+
+    def run(self) -> int:
+        """Run all phases; return the exit status."""
+        checked, (unlocked, locked, last) = Phase("", check, CHECK_SECONDS), self.phases
+        self._run(checked, self.workers)
+        self.note("the masters are there, a first lease was granted")
+        if self.local is None:
+            self.note("these masters are yours: none is stopped or paused")
+        for (number, name), text in checked.outcome.masters().items():
+            if text:
+                self.note(f"master {number} ({name}): {text}")
+        self._run(unlocked, self.workers)
+        self._run(locked, self.workers)
+        if not locked.outcome.counts["leases"]:
+            failure = next(iter(locked.outcome.failures), "no lease was granted")
+            raise CommandError(failure, UNREACHABLE)
+        self._repair()
+        self._run(last, 1)
+        return LOST_UPDATES if locked.lost else OK
+
+    def _run(self, phase: Phase, size: int) -> None:
+        """Let so many workers do it."""
+        self.array[COUNTER:] = [0] * (1 + self.workers)
+        job, started = self.job._replace(seconds=phase.seconds), time.monotonic()
+        each_job = (job._replace(worker=number) for number in range(size))
+        self.jobs = [self.pool.submit(phase.work, job) for job in each_job]
+        is_over = False
+        while not is_over:
+            is_over = not wait(self.jobs, TICK).not_done
+            refuse_signals(self.ending)
+            elapsed = time.monotonic() - started
+            if elapsed > phase.seconds + OVERTIME:
+                raise CommandError("a worker does not answer", WORKER_DIED)
+            if phase.work is with_lock:
+                self._cause_faults(elapsed / phase.seconds)
+            phase.elapsed = phase.seconds if is_over else min(elapsed, phase.seconds)
+            phase.increments = sum(self.array[DONE:])
+            phase.counter = self.array[COUNTER]
+            self.show(self)
+        for each in self.jobs:
+            phase.outcome.add(each.result())
+        if phase.name:
+            self.note(f"{phase.name}: {phase}")
+            self.show(self)
+
+    def _cause_faults(self, share: float) -> None:
+        """Stop one of our masters after a quarter of the phase, pause one after half.
+
+        Three of five are left: a quorum.
+        """
+        if self.local and share >= 0.25 and self.conditions[STOPPED] == "up":
+            self.local.stop(STOPPED)
+            self.conditions[STOPPED] = "stopped"
+            self.note(f"master {STOPPED + 1} stopped: it refuses connections")
+        if self.local and share >= 0.5 and self.conditions[PAUSED] == "up":
+            self.local.pause(PAUSED)
+            self.conditions[PAUSED] = "paused"
+            text = "paused (SIGSTOP): it accepts, but never answers"
+            self.note(f"master {PAUSED + 1} {text}")
+
+    def _repair(self) -> None:
+        """Bring both back. No lease may be out: a restarted master forgot them."""
+        if self.local is not None:
+            self.local.start(STOPPED)
+            self.local.resume(PAUSED)
+            self.conditions = ["up"] * LOCAL_MASTERS
+            self.note(
+                f"master {STOPPED + 1} started again, master {PAUSED + 1} resumed"
+            )
+
+    def close(self) -> None:
+        """End the workers: ask all of them, then kill."""
+        self.array[STOP] = 1
+        if wait(self.jobs, GRACE).not_done:
+            for process in active_children():
+                process.kill()
+        self.pool.shutdown()
+
+
+def refuse_signals(ending: Collection[int]) -> None:
+    """Raise an error with status 128 + number if one of them has come."""
+    for number in signal.sigpending().intersection(ending):
+        raise CommandError(f"ended by {signal.Signals(number).name}", 128 + number)
+
+
+def play(asked: Namespace, ending: Collection[int]) -> int:
+    """Play the demo, return its exit status. `ending` are signals, which it blocks."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    ensure_running()  # the tracker of the pool; before Python 3.12 it unblocks signals
+    signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    try:
+        return _play(asked, ending)
+    except BrokenProcessPool as error:
+        refuse_signals(ending)  # the workers got the same signal
+        raise CommandError("a worker process died", WORKER_DIED) from error
+    except ConfigurationError as error:
+        raise CommandError(str(error), CANNOT_RUN) from error
+    except AcquireError as error:
+        raise CommandError(str(error), UNREACHABLE) from error
+
+
+def _play(asked: Namespace, ending: Collection[int]) -> int:
+    try:
+        from .view import View  # the only module that needs rich
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        text = "the demo needs rich: run `pip install 'fastredlock[demo]'`"
+        raise CommandError(text, CANNOT_RUN) from error
+    owner = "your own masters" if asked.masters else f"{LOCAL_MASTERS} local masters"
+    title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
+    context, side = get_context("spawn"), min(SIDE_SECONDS, asked.seconds / 5)
+    array = context.RawArray("q", DONE + asked.workers)
+    with ExitStack() as stack:
+        view = stack.enter_context(View(title))
+        local = stack.enter_context(_local_masters()) if not asked.masters else None
+        urls = local.urls if local else asked.masters
+        name = f"fastredlock-demo-{token_hex(8)}"
+        demo = Demo(
+            phases=(
+                Phase("without the lock", without_lock, side),
+                Phase("with the lock", with_lock, asked.seconds - 2 * side),
+                Phase("one worker alone", alone, side),
+            ),
+            local=local,
+            job=Job(0, urls, name, 0, asked.pause_ms / 1000),
+            workers=asked.workers,
+            array=array,
+            pool=ProcessPoolExecutor(asked.workers, context, start_worker, (array,)),
+            ending=ending,
+            show=view.show,
+        )
+        stack.callback(demo.close)
+        status = demo.run()
+        view.report(demo)
+    return status
+
+
+def _local_masters() -> LocalMasters:
+    try:
+        return LocalMasters(LOCAL_MASTERS)
+    except (OSError, RuntimeError) as error:
+        raise CommandError(str(error), CANNOT_RUN) from error
