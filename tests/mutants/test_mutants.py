@@ -2,37 +2,106 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 from .catalogue import MUTANTS, Mutant
-from .simulated import BUGS
-from .workshop import ROOT, Workshop, patched
-
-ALL = (*MUTANTS, *BUGS)
+from .finder import Edit, Product
+from .workshop import ROOT, Workshop
 
 
-@pytest.mark.parametrize("mutant", ALL, ids=[mutant.name for mutant in ALL])
+@cache
+def product() -> Product:
+    return Product(ROOT)
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
 def test_mutant_when_applied_then_every_edit_fits_once_and_changes_the_source(
     mutant: Mutant,
 ) -> None:
-    for edit in mutant.edits:
-        source = (ROOT / edit.file).read_text()
-        assert patched(source, edit) != source
+    for path, text in product().patched(mutant.edits).items():
+        assert text != path.read_text()
+        if path.suffix == ".py":
+            compile(text, str(path), "exec")
 
 
-def test_mutants_when_tried_out_then_each_has_a_test_to_catch_it() -> None:
+def test_mutants_when_tried_out_then_each_has_a_name_and_a_test_to_catch_it() -> None:
+    assert len({mutant.name for mutant in MUTANTS}) == len(MUTANTS)
     for mutant in MUTANTS:
         assert mutant.tests, mutant.name
         for test in mutant.tests:
             assert (ROOT / test.partition("::")[0]).exists(), (mutant.name, test)
 
 
-def test_edit_when_it_does_not_fit_then_is_refused() -> None:
-    edit = MUTANTS[0].edits[0]
-    with pytest.raises(ValueError, match="0 times, not once"):
-        patched("", edit)
+SOURCE = """\
+class Held:
+    def leave(self):
+        if self.count > 1 and (   # a comment does not count
+            self.is_ours
+        ):
+            self.count -= 1
+            self.end()
+
+def leave(self):
+    cdef int x = 1
+SCRIPT = (
+    b'if redis.call("get", KEYS[1]) == ARGV[1] then '
+    b"return 1 end"
+)
+"""
+LUA = """\
+local function notify()  -- a comment
+  redis.call("publish",
+    KEYS[1], ARGV[1])
+end
+"""
+
+
+def changed(folder: Path, place: str, old: str, new: str = "") -> str:
+    """Return what one edit makes of a small product."""
+    for name, text in (("src_cython/held.pyx", SOURCE), ("fastredlock/a.lua", LUA)):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text.split("SCRIPT")[0])
+    (folder / "fastredlock/scripts.py").write_text(SOURCE[SOURCE.index("SCRIPT") :])
+    (text,) = Product(folder).patched((Edit(place, old, new),)).values()
+    return text
+
+
+@pytest.mark.parametrize(
+    ("place", "old", "new", "then"),
+    [
+        ("Held", "if self.count>1 and (self.is_ours,):", "if x:", "        if x:\n"),
+        ("Held.leave", "self.end()", "", "-= 1\n            pass\n"),
+        ("held.pyx:Held", "self.count -= 1", "a\nif b:\n    c", "\n                c"),
+        ("*", "and (self.is_ours)", "", "if self.count > 1 :"),
+        ("lua", "redis.call('publish', KEYS[1],ARGV[1])", "", ""),
+        ("lua", 'redis.call("publish", KEYS[1],ARGV[1])', "", "comment\n  \nend"),
+        ("lua", "then return 1", "then return 2", "then return 2 end"),
+        ("a.lua:lua", "KEYS[1], ARGV[1]", "1", '"publish",\n    1)'),
+        ("text", "a comment does", "", "not count"),
+    ],
+)
+def test_edit_when_its_code_is_laid_out_otherwise_then_is_found(
+    tmp_path: Path, place: str, old: str, new: str, then: str
+) -> None:
+    if not then:
+        with pytest.raises(ValueError, match="0 times, not once"):
+            changed(tmp_path, place, old, new)
+    else:
+        assert then in changed(tmp_path, place, old, new)
+
+
+@pytest.mark.parametrize(
+    ("place", "old"),
+    [("leave", "self"), ("Held", "self.begin()"), ("Gone", "self"), ("*", "1")],
+)
+def test_edit_when_its_code_is_not_there_once_then_is_refused(
+    tmp_path: Path, place: str, old: str
+) -> None:
+    with pytest.raises(ValueError, match=r"\d times, not once"):
+        changed(tmp_path, place, old)
 
 
 @pytest.mark.slow
@@ -44,5 +113,5 @@ def test_mutant_when_tried_out_then_a_test_catches_it_and_the_copy_is_healed(
     outcome = workshop.try_out(mutant._replace(tests=("tests/setups/test_tls.py",)))
     assert outcome.caught_by
     assert "certificate" in outcome.caught_by
-    file = mutant.edits[0].file
-    assert (tmp_path / file).read_text() == (ROOT / file).read_text()
+    for path in product().patched(mutant.edits):
+        assert (tmp_path / path.relative_to(ROOT)).read_text() == path.read_text()

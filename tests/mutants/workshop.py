@@ -8,12 +8,13 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple, TypeVar
 
-from .catalogue import Edit, Mutant
+from .catalogue import Mutant
+from .finder import Product
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
@@ -44,6 +45,7 @@ class Workshop:
                 shutil.copytree(ROOT / name, folder / name, ignore=ignored)
             elif (ROOT / name).exists():
                 shutil.copy2(ROOT / name, folder / name)
+        self.product = Product(folder)
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """Run the mutant's tests where its mistake has been made."""
@@ -51,24 +53,20 @@ class Workshop:
 
     def with_mistake(self, mutant: Mutant, look: Callable[[], T]) -> T:
         """Put the mistake in, build, look, and take it out again."""
-        paths = [self.folder / edit.file for edit in mutant.edits]
-        before = {path: path.read_text() for path in paths}
-        for edit in mutant.edits:
-            self._apply(edit)
+        mistaken = self.product.patched(mutant.edits)
+        before = {path: path.read_text() for path in mistaken}
+        for path, text in mistaken.items():
+            path.write_text(text)
         try:
-            self.build({edit.file for edit in mutant.edits})
+            self.build(mistaken)
             return look()
         finally:
             for path, source in before.items():
                 path.write_text(source)
 
-    def _apply(self, edit: Edit) -> None:
-        path = self.folder / edit.file
-        path.write_text(patched(path.read_text(), edit))
-
-    def build(self, touched: set[str]) -> None:
+    def build(self, touched: Collection[Path]) -> None:
         """Build the extension, where a part of it was touched."""
-        if not any(file.startswith("src_cython/") for file in touched):
+        if not any("src_cython" in path.parts for path in touched):
             self._restore_extension()
             return
         argv = ("setup.py", "-q", "build_ext", "--inplace", "--force")
@@ -137,11 +135,3 @@ class Workshop:
 def deselected(tests: Sequence[str]) -> list[str]:
     """Return the options that leave these tests out."""
     return [f"--deselect={test}" for test in tests]
-
-
-def patched(source: str, edit: Edit) -> str:
-    """Return the source with the mistake in it; ValueError if it does not fit."""
-    if source.count(edit.old) != 1:
-        found = source.count(edit.old)
-        raise ValueError(f"{edit.file} has {found} times, not once: {edit.old!r}")
-    return source.replace(edit.old, edit.new)
