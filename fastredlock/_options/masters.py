@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from .._reports.log import warn
 from ..errors import ConfigurationError
 from .redis_py import (
     CARRIED,
@@ -207,9 +208,7 @@ def _refuse_same_databases(endpoints: tuple[Endpoint, ...]) -> None:
                 f"{endpoint.name}: no lock could be held on both"
             )
     if len({endpoint.server for endpoint in endpoints}) < len(endpoints):
-        from logging import getLogger  # 8 ms: only where there is a warning
-
-        getLogger("fastredlock").warning(
+        warn(
             "%s: databases of one server fail together: use independent servers",
             ", ".join(endpoint.name for endpoint in endpoints),
         )
@@ -393,7 +392,8 @@ def checked_credentials(name: str, given: object) -> Callable[[], object]:
 def text(name: str, value: object) -> str:
     """Return `value` as a str that can be encoded as UTF-8; bytes are decoded."""
     if not isinstance(value, str | bytes):
-        raise ConfigurationError(f"{name} is {_kind(value)}, must be str or bytes")
+        found = "None" if value is None else f"of type {type(value).__name__}"
+        raise ConfigurationError(f"{name} is {found}, must be str or bytes")
     # Looked for rather than caught: a UnicodeError would keep the password in it.
     found = value if isinstance(value, str) else value.decode(errors="surrogateescape")
     if any("\ud800" <= char <= "\udfff" for char in found):
@@ -525,10 +525,6 @@ def _hidden(value: object) -> str:
     if isinstance(value, str | bytes) and value:
         return "(not shown: it may be a password)"
     return _shown(value)
-
-
-def _kind(value: object) -> str:
-    return "None" if value is None else f"of type {type(value).__name__}"
 
 
 def with_credentials(

@@ -93,7 +93,8 @@ def known_settings(settings: Mapping[Any, object]) -> dict[str, object]:
         if key in CARRIED:
             kept[key] = value
         elif key in REFUSED:
-            _refuse_unless_unset(key, value)
+            if value is not None and value is not False:
+                raise ConfigurationError(f"{key} cannot be copied: {REFUSED[key]}")
         elif key not in IGNORED:
             raise ConfigurationError(
                 f"unknown setting {key!r}; allowed: {', '.join(CARRIED)} "
@@ -168,11 +169,6 @@ def _connection_kwargs(pool: Any) -> Mapping[str, object]:
         f"the connection class {kind.__module__}.{kind.__qualname__} is not redis-py's "
         "own, and what it does cannot be copied; pass a URL or a dict"
     )
-
-
-def _refuse_unless_unset(key: str, value: object) -> None:
-    if value is not None and value is not False:
-        raise ConfigurationError(f"{key} cannot be copied: {REFUSED[key]}")
 
 
 # ---- what a class of a user overrides

@@ -41,6 +41,19 @@ def converted(value: object) -> float:
         return nan
 
 
+def refused(name: str, value: object, allowed: str) -> ConfigurationError:
+    """Return the error for an option's value, to be raised."""
+    return ConfigurationError(f"{name}={value!r}: allowed is {allowed}")
+
+
+def number_in(name: str, value: object, low: float, high: float, allowed: str) -> float:
+    """Return a real number of this range; raises ConfigurationError for any other."""
+    number = number_of(value)
+    if not low <= number <= high:  # NaN compares as False
+        raise refused(name, value, allowed)
+    return number
+
+
 def delay_of(retry: Retry, delay: object) -> float:
     """Return the delay (s) that a Retry, or a subclass of it, returned, as a float."""
     seconds = number_of(delay)
@@ -76,20 +89,16 @@ class Retry:
         jitter: float = 0.75,
         unreachable_tries: int | None = 3,
     ) -> None:
-        mean = None if delay is None else number_of(delay)
-        if mean is not None and not 0 <= mean <= 3600:
-            raise ConfigurationError(f"delay={delay!r}: allowed is None or 0 to 3600 s")
-        if not 0 <= number_of(jitter) <= 1:
-            raise ConfigurationError(f"jitter={jitter!r}: allowed is 0 to 1")
+        if delay is not None:
+            delay = number_in("delay", delay, 0, 3600, "None or 0 to 3600 s")
         if unreachable_tries is not None and not (
             type(unreachable_tries) is int and unreachable_tries >= 1
         ):
-            raise ConfigurationError(
-                f"unreachable_tries={unreachable_tries!r}: allowed is 1 or more, or "
-                "None (until the timeout)"
-            )
-        object.__setattr__(self, "delay", mean)
-        object.__setattr__(self, "jitter", number_of(jitter))
+            allowed = "1 or more, or None (until the timeout)"
+            raise refused("unreachable_tries", unreachable_tries, allowed)
+        spread = number_in("jitter", jitter, 0, 1, "0 to 1")
+        object.__setattr__(self, "delay", delay)
+        object.__setattr__(self, "jitter", spread)
         object.__setattr__(self, "unreachable_tries", unreachable_tries)
 
     @property

@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from .._core import Terms, TokenSource
 from .._reports.log import warn
@@ -34,11 +34,12 @@ from .masters import (
     parse_masters,
     with_credentials,
 )
-from .retry import Retry, number_of
+from .retry import Retry, number_in, number_of, refused
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
-NS_PER_MS = 1_000_000
+LEAST_FLOAT = 5e-324  # above 0
+NS_PER_S, NS_PER_MS = 1_000_000_000, 1_000_000
 FIXED_DRIFT_NS = 2_000_000  # a server expires keys at whole milliseconds (Redlock page)
 ROUND_SHARE = 20  # a round may take 1/20 of the ttl (Redlock page: 5-50 ms of 10 s)
 SHORTEST_ROUND_TIMEOUT_NS = 5_000_000  # below that, a busy scheduler is a dead server
@@ -48,8 +49,13 @@ DEFAULT_TTL_MS = 10_000
 LARGEST_FENCE = 2**53 - 1  # Lua's numbers are doubles
 LONGEST_PREFIX = 1024  # bytes; beside the longest resource it is nothing
 LONGEST_COHORT = 1  # s; every other process that waits does so for as long
-LONGEST_LINGER = 3600  # s; of a rest, which its validity ends before in any case
+LONGEST_LINGER = 3600  # s; the validity of an idle key ends it before in any case
 LONGEST_CLIENT_NAME = 200  # bytes; each line of CLIENT LIST has it
+ALLOWED_DURATION = f"above 0 to {LONGEST_TTL} s"
+ALLOWED_COHORT = f"0 (never) to {LONGEST_COHORT} s"
+ALLOWED_LINGER = f"0 (not at all) to {LONGEST_LINGER} s"
+
+T = TypeVar("T")
 
 
 class NoExpiry(float):
@@ -118,8 +124,9 @@ class Settings:
         self.key_prefix: bytes = checked_key_prefix(key_prefix)
         self.client_name: bytes = checked_client_name(client_name)
         self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
-        self.resource: str | bytes = checked_resource(resource)
-        self.retry: Retry = checked_retry(retry)
+        encode_resource(resource)
+        self.resource: str | bytes = resource
+        self.retry: Retry = of_type("retry", retry, Retry, "a Retry")
         self.drift_factor: float = checked_drift_factor(drift_factor)
         self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
         self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
@@ -132,35 +139,45 @@ class Settings:
             self.new_token = self.token_source.draw
         else:
             self.new_token = checked_new_token(new_token, owner)
-        self.release_script: bytes | None = checked_script(release_script)
-        self.fencing: bool = checked_fencing(fencing)
-        self.cohort_ns: int = checked_cohort_ns(cohort)
+        if not (release_script is None or type(release_script) is bytes):
+            raise refused("release_script", release_script, "None or bytes")
+        self.release_script: bytes | None = release_script  # the server reads the Lua
+        self.fencing: bool = of_type("fencing", fencing, bool, "True or False")
+        seconds = number_in("cohort", cohort, 0, LONGEST_COHORT, ALLOWED_COHORT)
+        self.cohort_ns: int = int(seconds * NS_PER_S)
         if fencing or new_token is not None or release_script is not None:
             self.cohort_ns = 0  # each grant has its own number, token or release
-        self.linger_ns: int = checked_linger_ns(linger)
-        self._check_linger(self.linger_ns)
+        self.linger_ns: int = self._checked_linger_ns(linger)
         self._has_warned_long = False
-        self.observer: object | None = checked_observer(observer)
+        if observer is not None:
+            from ..observer import check  # only where there is one
+
+            check(observer)
+        self.observer: object | None = observer
         self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms: Terms = self.terms(ttl)
-        if len(self.endpoints) % 2 == 0:
-            warn_even(len(self.endpoints))
+        count = len(self.endpoints)
+        if count % 2 == 0:
+            text = "%d masters survive the loss of %d, as %d would: use an odd number"
+            warn(text, count, (count - 1) // 2, count - 1)
 
-    def _check_linger(self, linger_ns: int) -> None:
+    def _checked_linger_ns(self, linger: float) -> int:
+        seconds = number_in("linger", linger, 0, LONGEST_LINGER, ALLOWED_LINGER)
         has = (self.fencing and "fencing") or (
             (self.release_script is not None and "release_script")
             or (self.token_source is None and "new_token")
         )
+        linger_ns = int(seconds * NS_PER_S)
         if linger_ns and has:
             raise ConfigurationError(
                 f"linger with {has}: each grant has its own number, token or release, "
                 "so no key can wait for the next one"
             )
+        return linger_ns
 
     def lingering(self, ttl: float | None, linger: float) -> Any:
         """Return, in place of a ttl, the times of a lease that lingers otherwise."""
-        linger_ns = checked_linger_ns(linger)
-        self._check_linger(linger_ns)
+        linger_ns = self._checked_linger_ns(linger)
         terms = self.default_terms if ttl is None else self._new_terms(ttl)
         return Terms(
             terms.ttl_ms, terms.drift_ns, terms.timeout_ns, terms.has_expiry, linger_ns
@@ -197,7 +214,11 @@ class Settings:
             )
         if seconds > LONG_TTL and not self._has_warned_long:
             self._has_warned_long = True
-            warn_long(ttl)
+            text = (
+                "ttl=%r: %.1f hours, for which a crashed holder blocks all others; it "
+                "is in seconds, not in milliseconds"
+            )
+            warn(text, ttl, seconds / 3600)
         timeout_ns = self._timeout_ns(ttl_ms)
         return Terms(ttl_ms, drift_ns, timeout_ns, True, self.linger_ns)
 
@@ -220,25 +241,16 @@ class Settings:
 # ---- one option each
 
 
-def checked_resource(resource: str | bytes) -> str | bytes:
-    """Return the default resource as it was given."""
-    encode_resource(resource)
-    return resource
-
-
-def checked_retry(retry: Retry) -> Retry:
-    """Return the Retry, or a subclass of it."""
-    if not isinstance(retry, Retry):
-        raise ConfigurationError(f"retry={retry!r}: allowed is a Retry")
-    return retry
+def of_type(name: str, value: T, kind: type, allowed: str) -> T:
+    """Return an option's value; raises ConfigurationError for one of another type."""
+    if not isinstance(value, kind):
+        raise refused(name, value, allowed)
+    return value
 
 
 def checked_drift_factor(drift_factor: float) -> float:
     """Return the share of a ttl by which the clocks may differ."""
-    share = number_of(drift_factor)
-    if not 0 <= share <= 0.5:
-        raise ConfigurationError(f"drift_factor={drift_factor!r}: allowed is 0-0.5")
-    return share
+    return number_in("drift_factor", drift_factor, 0, 0.5, "0-0.5")
 
 
 def checked_new_token(
@@ -292,63 +304,14 @@ def checked_client_name(name: str) -> bytes:
     return name.encode()
 
 
-def checked_script(script: bytes | None) -> bytes | None:
-    """Return the release script; whether it is Lua, the server finds out."""
-    if not (script is None or type(script) is bytes):
-        raise ConfigurationError(f"release_script={script!r}: allowed is None or bytes")
-    return script
-
-
-def checked_fencing(fencing: bool) -> bool:
-    """Return whether leases have a number; what is not a bool was meant otherwise."""
-    if not isinstance(fencing, bool):
-        raise ConfigurationError(f"fencing={fencing!r}: allowed is True or False")
-    return fencing
-
-
-def checked_cohort_ns(cohort: float) -> int:
-    """Return for how long (ns) a lease may be handed on inside the process."""
-    seconds = number_of(cohort)
-    if not 0 <= seconds <= LONGEST_COHORT:
-        raise ConfigurationError(
-            f"cohort={cohort!r}: allowed is 0 (never) to {LONGEST_COHORT} s"
-        )
-    return int(seconds * 1_000_000_000)
-
-
-def checked_linger_ns(linger: float) -> int:
-    """Return for how long (ns) a released key may rest in the process."""
-    seconds = number_of(linger)
-    if not 0 <= seconds <= LONGEST_LINGER:
-        raise ConfigurationError(
-            f"linger={linger!r}: allowed is 0 (not at all) to {LONGEST_LINGER} s"
-        )
-    return int(seconds * 1_000_000_000)
-
-
 def checked_fence(fence: int | None) -> int:
     """Return the number of an adopted lease, 0 where it is not known."""
     if fence is None:
         return 0
-    if (
-        not isinstance(fence, int)
-        or isinstance(fence, bool)
-        or not (0 < fence <= LARGEST_FENCE)
-    ):
-        raise ConfigurationError(
-            f"fence={fence!r}: allowed is None or the `fence` of a lease"
-        )
+    is_whole = isinstance(fence, int) and not isinstance(fence, bool)
+    if not is_whole or not 0 < fence <= LARGEST_FENCE:
+        raise refused("fence", fence, "None or the `fence` of a lease")
     return fence
-
-
-def checked_observer(observer: object | None) -> object | None:
-    """Return the observer; it has methods that can be called."""
-    if observer is None:
-        return None
-    from ..observer import check  # only where there is one
-
-    check(observer)
-    return observer
 
 
 def optional_ns(name: str, value: float | None) -> int | None:
@@ -358,12 +321,8 @@ def optional_ns(name: str, value: float | None) -> int | None:
 
 def positive_ns(name: str, value: float) -> int:
     """Check a duration option (s) and turn it into ns."""
-    seconds = number_of(value)
-    if not 0 < seconds <= LONGEST_TTL:
-        raise ConfigurationError(
-            f"{name}={value!r}: allowed is above 0 to {LONGEST_TTL} s"
-        )
-    return max(1, int(seconds * 1_000_000_000))
+    seconds = number_in(name, value, LEAST_FLOAT, LONGEST_TTL, ALLOWED_DURATION)
+    return max(1, int(seconds * NS_PER_S))
 
 
 def timeout_to_ns(timeout: float | None) -> int | None:
@@ -375,27 +334,7 @@ def timeout_to_ns(timeout: float | None) -> int | None:
         raise ConfigurationError(
             f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
         )
-    return None if seconds > LONGEST_TTL else int(seconds * 1_000_000_000)
-
-
-def warn_long(ttl: float) -> None:
-    """Log that a ttl is so long that its unit may be mistaken."""
-    warn(
-        "ttl=%r: %.1f hours, for which a crashed holder blocks all others; it is in "
-        "seconds, not in milliseconds",
-        ttl,
-        number_of(ttl) / 3600,
-    )
-
-
-def warn_even(count: int) -> None:
-    """Log that one master of an even number is of no use."""
-    warn(
-        "%d masters survive the loss of %d, as %d would: use an odd number",
-        count,
-        (count - 1) // 2,
-        count - 1,
-    )
+    return None if seconds > LONGEST_TTL else int(seconds * NS_PER_S)
 
 
 # ---- the arguments of a constructor

@@ -1,6 +1,6 @@
 """The counters of a FastRedlock, and their sums over several, for metrics."""
 
-import _thread
+import _thread  # by its name: gevent or eventlet may patch it later
 from collections import Counter
 from typing import Any, NamedTuple, Protocol, Self
 from weakref import WeakKeyDictionary
@@ -10,7 +10,6 @@ from .health import MasterHealth
 
 COUNTED = 18  # fields of Stats that are counters of the core
 Key = tuple[str, ...]  # of Totals: what is counted, and of what
-VERDICTS = ("won", "taken", "unreachable", "too_late")
 OPERATIONS = ("acquire", "extend", "release", "inspect", "ping")
 
 
@@ -78,18 +77,10 @@ class Stats(NamedTuple):
     def of(cls, engine: Engine) -> Self:
         """Read the counters of an engine."""
         counters = engine.counters
-        counted = {name: getattr(counters, name) for name in cls._fields[:COUNTED]}
-        apart = [OperationStats(*each) for each in counters.operations]
-        return cls(
-            **counted,
-            round_trip=engine.round_trip_ns / 1e9,
-            acquires=apart[0],
-            extends=apart[1],
-            releases=apart[2],
-            inspects=apart[3],
-            pings=apart[4],
-            masters=tuple(MasterStats(*each) for each in engine.figures),
-        )
+        counted = (getattr(counters, name) for name in cls._fields[:COUNTED])
+        apart = (OperationStats(*each) for each in counters.operations)
+        masters = tuple(MasterStats(*each) for each in engine.figures)
+        return cls._make((*counted, engine.round_trip_ns / 1e9, *apart, masters))
 
 
 class Counting(Protocol):
@@ -115,7 +106,7 @@ class Totals:
     __slots__ = ("_counts", "_lock", "_read")
 
     def __init__(self) -> None:
-        self._lock = _thread.allocate_lock()  # `threading` is not loaded by an import
+        self._lock = _thread.allocate_lock()
         self._counts: Counter[Key] = Counter()
         self._read: WeakKeyDictionary[Counting, Counter[Key]] = WeakKeyDictionary()
 
@@ -149,25 +140,23 @@ class Totals:
             for health, figures in zip(
                 locks.health(), locks.stats().masters, strict=True
             ):
-                if figures.connects or figures.losses:
-                    name, is_connected = health.master, health.state.name == "READY"
-                    for key, value in (
-                        ("master_connected", is_connected),
-                        ("master_votes", health.votes),
-                    ):
-                        found[key, name] = min(found.get((key, name), 1), int(value))
+                if not figures.connects and not figures.losses:
+                    continue
+                is_connected = health.state.name == "READY"
+                for key, value in (
+                    (("master_connected", health.master), is_connected),
+                    (("master_votes", health.master), health.votes),
+                ):
+                    found[key] = min(found.get(key, 1), int(value))
         return found
 
 
 def counts_of(stats: Stats) -> Counter[Key]:
     """Return the counters under the keys of Totals."""
     counts: Counter[Key] = Counter()
-    operations = (
-        *(stats.acquires, stats.extends, stats.releases, stats.inspects),
-        stats.pings,
-    )
-    for operation, verdicts in zip(OPERATIONS, operations, strict=True):
-        for verdict, count in zip(VERDICTS, verdicts, strict=True):
+    for operation in OPERATIONS:
+        verdicts: OperationStats = getattr(stats, f"{operation}s")
+        for verdict, count in zip(verdicts._fields, verdicts, strict=True):
             counts["rounds", operation, verdict] = count
     for each in stats.masters:
         name = each.master

@@ -68,18 +68,13 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     for name, (vote, text, elapsed_ms), late_us, (state, reason) in zip(
         engine.master_names, round.votes(), engine.late_us, engine.states, strict=True
     ):
-        if vote is Vote.SILENT:
-            text = text or silence(within_ms, late_us)
+        if vote is Vote.SILENT and not text:
+            late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""
+            text = f"no reply within {within_ms:.0f} ms{late}"
         elif vote is Vote.PENDING and round.verdict is Verdict.UNREACHABLE:
             text = NOT_AWAITED if state is MasterState.READY else text or reason
         votes.append(MasterVote(name, vote, text, elapsed_ms))
     return tuple(votes)
-
-
-def silence(within_ms: float, late_us: int) -> str:
-    """Describe a master without a reply, and the delay of its last late one."""
-    late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""
-    return f"no reply within {within_ms:.0f} ms{late}"
 
 
 def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
@@ -156,8 +151,8 @@ def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
 
 def hash_of(token: bytes) -> str:
     """Hash a token: holders can be compared, and not impersonated."""
-    shown: str = sha256(token).hexdigest()[:16]
-    return shown
+    digest: str = sha256(token).hexdigest()
+    return digest[:16]
 
 
 def owner_of(token: bytes | None) -> str | None:
