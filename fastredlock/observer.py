@@ -94,16 +94,16 @@ def check(observer: object) -> None:
     methods = [
         (name, getattr(observer, name)) for name in EVENTS if hasattr(observer, name)
     ]
-    kind = type(observer).__name__
+    named = type(observer).__name__
     if not methods or isinstance(observer, type):
         raise ConfigurationError(
-            f"observer of type {kind}: allowed is an object with some of the methods "
+            f"observer of type {named}: allowed is an object with some of the methods "
             f"{', '.join(EVENTS)}"
         )
     for name, method in methods:
         code = getattr(method, "__code__", None)
         if not callable(method) or (code is not None and code.co_flags & IS_AWAITED):
             raise ConfigurationError(
-                f"{name} of the observer of type {kind}: allowed is a method that is "
-                "not awaited"
+                f"{name} of the observer of type {named}: allowed is a method "
+                "that is not awaited"
             )

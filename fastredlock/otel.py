@@ -43,18 +43,12 @@ except ImportError as _error:
     ) from _error
 
 from . import __version__
-from ._reports.stats import Counting, Totals
+from ._reports.stats import BUCKETS, Counting, Totals
 from .errors import AcquireError, FastRedlockError, LeaseLostError
 from .observer import Observer
 
 Attributes = dict[str, Any]
-Kind = tuple[str, type]  # outcome, and the class of its error
 
-# s: from a round on one machine to a wait of minutes.
-BUCKETS = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
-)
 OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
 ATTEMPTS = "fastredlock.attempts"
 
@@ -96,8 +90,6 @@ class Telemetry(Observer):
         label: Callable[[Resource], str] | None = None,
     ) -> None:
         self._label = label
-        self._of_span: dict[Kind, Attributes] = {}
-        self._of_metrics: dict[tuple[Kind, str], Attributes] = {}
         self._totals = Totals()
         # The last of each resource, of any thread: read and changed in single steps.
         self._entered: dict[Resource, Block] = {}
@@ -184,10 +176,9 @@ class Telemetry(Observer):
         outcome: str,
         error: FastRedlockError | None = None,
     ) -> None:
-        kind = outcome, type(error)
-        of_span = self._of_span.get(kind) or self._remember(kind)
-        self._duration.record(waited, self._of_metric(kind, of_span, resource))
-        attributes = {**of_span, ATTEMPTS: attempts, RESOURCE: text_of(resource)}
+        end = attributes_of(outcome, error)
+        self._duration.record(waited, {**end, **self._labels(resource)})
+        attributes = {**end, ATTEMPTS: attempts, RESOURCE: text_of(resource)}
         self._span("acquire", waited, attributes, error)
 
     def _end_hold(
@@ -197,15 +188,14 @@ class Telemetry(Observer):
         outcome: str,
         error: FastRedlockError | None = None,
     ) -> None:
-        kind = outcome, type(error)
-        of_span = self._of_span.get(kind) or self._remember(kind)
-        self._hold.record(held, self._of_metric(kind, of_span, resource))
+        end = attributes_of(outcome, error)
+        self._hold.record(held, {**end, **self._labels(resource)})
         span = self._ended_span(resource)
         if span is None:
-            attributes = {**of_span, RESOURCE: text_of(resource)}
+            attributes = {**end, RESOURCE: text_of(resource)}
             return self._span("hold", held, attributes, error)
-        span.set_attributes(of_span)
-        end(span, time_ns(), error)
+        span.set_attributes(end)
+        end_span(span, time_ns(), error)
 
     # --- with blocks ------------------------------------------------------------------
 
@@ -268,26 +258,7 @@ class Telemetry(Observer):
         end_ns = time_ns()
         start_ns = end_ns - int(took * 1e9)
         span = self._tracer.start_span(name, attributes=attributes, start_time=start_ns)
-        end(span, end_ns, error)
-
-    # --- attributes, made once --------------------------------------------------------
-
-    def _remember(self, kind: Kind) -> Attributes:
-        outcome, error = kind
-        failure = {} if error is type(None) else {"error.type": error.__name__}
-        made = self._of_span[kind] = {OUTCOME: outcome, **failure}
-        return made
-
-    def _of_metric(
-        self, kind: Kind, of_span: Attributes, resource: Resource
-    ) -> Attributes:
-        if self._label is None:
-            return of_span
-        key = kind, self._label(resource)
-        found = self._of_metrics.get(key)
-        if found is None:
-            found = self._of_metrics[key] = {**of_span, RESOURCE: key[1]}
-        return found
+        end_span(span, end_ns, error)
 
     def _labels(self, resource: Resource) -> Attributes:
         return {} if self._label is None else {RESOURCE: self._label(resource)}
@@ -297,8 +268,8 @@ class Telemetry(Observer):
     def _failures(self, _: CallbackOptions) -> Iterable[Observation]:
         for (name, *labels), count in self._totals.read().items():
             if name == "master_failures":
-                master, kind = labels
-                attributes = {**address(master), "fastredlock.failure": kind}
+                master, failure = labels
+                attributes = {**address(master), "fastredlock.failure": failure}
                 yield Observation(count, attributes)
 
     def _answers(self, _: CallbackOptions) -> Iterable[Observation]:
@@ -307,7 +278,14 @@ class Telemetry(Observer):
                 yield Observation(count, address(labels[0]))
 
 
-def end(span: Span, end_ns: int, error: FastRedlockError | None) -> None:
+def attributes_of(outcome: str, error: FastRedlockError | None) -> Attributes:
+    """Return what the span and the metric of one end have in common."""
+    if error is None:
+        return {OUTCOME: outcome}
+    return {OUTCOME: outcome, "error.type": type(error).__name__}
+
+
+def end_span(span: Span, end_ns: int, error: FastRedlockError | None) -> None:
     """End a span, unless a sampler has left it out."""
     if not span.is_recording():
         return

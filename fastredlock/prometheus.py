@@ -34,15 +34,10 @@ except ImportError as _error:
     ) from _error
 
 from ._core import Tally
-from ._reports.stats import Counting, Totals
+from ._reports.stats import BUCKETS, Counting, Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
 from .observer import Observer
 
-# s: from a round on one machine to a wait of minutes.
-BUCKETS = (
-    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
-    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
-)
 OUTCOMES = ("acquired", "taken", "unreachable", "too_late")
 ACQUIRED, ATTEMPTS, EXTENSIONS, LOST = 0, *range(len(OUTCOMES), len(OUTCOMES) + 3)
 COUNTED = (  # behind the outcomes, in the order of calls/observer.pyx

@@ -1,4 +1,4 @@
-"""The types that stand in public signatures, for annotations of your own.
+"""The types of public signatures, for annotations of your own.
 
 Nothing here is needed to take a lock, and `import fastredlock` does not load it.
 """

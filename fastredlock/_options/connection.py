@@ -56,9 +56,9 @@ def login_of(given: Any) -> tuple[bytes | None, bytes] | str:
         words = words[1:]
     encoded_words = [utf8_or_bytes(word) for word in words]
     if not 1 <= len(words) <= 2 or None in encoded_words:
-        kinds = ", ".join(type(word).__name__ for word in words[:3])
-        kind = f"{type(given).__name__} ({kinds})" if words is given else kinds
-        return f"credentials: their function returned a {kind}: {ALLOWED}"
+        types = ", ".join(type(word).__name__ for word in words[:3])
+        found = f"{type(given).__name__} ({types})" if words is given else types
+        return f"credentials: their function returned a {found}: {ALLOWED}"
     *username, password = encoded_words
     return (username[0] or None) if username else None, password or b""
 

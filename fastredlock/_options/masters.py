@@ -239,7 +239,7 @@ def _settings_of_url(url: str) -> dict[str, object]:
     `urllib.parse.urlsplit` is not used: it drops tabs and newlines silently, and
     its errors quote pieces of the password.
     """
-    scheme, separator, rest = text("URL", url).partition("://")
+    scheme, separator, remainder = text("URL", url).partition("://")
     scheme = scheme.lower()
     for char in url[:1] + url[-1:]:
         if char in "\"'`<>" or char.isspace():
@@ -254,8 +254,9 @@ def _settings_of_url(url: str) -> dict[str, object]:
             f"URL has {named}{advice if is_named else ''}; allowed: redis, rediss, "
             "unix, as in redis://localhost:6379"
         )
-    end = next((at for at, char in enumerate(rest) if char in "/?#"), len(rest))
-    authority, tail = rest[:end], rest[end:]
+    ends = (at for at, char in enumerate(remainder) if char in "/?#")
+    end = next(ends, len(remainder))
+    authority, tail = remainder[:end], remainder[end:]
     _refuse_slipped_credentials(tail, is_path_alone=scheme == "unix" and not authority)
     userinfo, _, address = authority.rpartition("@")
     username, _, password = userinfo.partition(":")

@@ -5,10 +5,10 @@ has imported it already, and others do not pay for it. A client's settings are c
 its sockets, pool and callbacks are not.
 
 A class of a user may put a prefix before keys, or connect elsewhere: then the locks of
-redis-py that are taken with it, and ours, would not exclude each other. Where something
-else than redis-py sends its commands, a copy of the client sends the SET of this lock
-to a connection that records it, which needs no I/O. What comes out as it went in
-(classes that log, count or guard) is taken; the rest is refused.
+redis-py that use it, and those of fastredlock, would not exclude each other. Where
+something else than redis-py sends its commands, a copy of the client sends the SET of
+this lock to a connection that records it, which needs no I/O. A client whose SET comes
+out as it went in (a class that logs, counts or guards) is allowed; others are refused.
 """
 
 from __future__ import annotations
@@ -156,17 +156,17 @@ def _connection_kwargs(pool: Any) -> Mapping[str, object]:
             "the client's connection_pool has no connection_kwargs to copy; "
             "pass a URL or a dict"
         )
-    kind = pool.connection_class
-    if kind.__module__ in _MODULES and kind.__name__ in _CLASSES:
+    used = pool.connection_class
+    if used.__module__ in _MODULES and used.__name__ in _CLASSES:
         return kwargs
-    if kind.__module__.startswith("fakeredis"):
+    if used.__module__.startswith("fakeredis"):
         raise ConfigurationError(
             "fakeredis is no server, and a lock needs one: run the test in "
             "fastredlock.testing.in_memory() (with pytest the fixture redlock_memory), "
             "and give its locks a redis.Redis(), which connects to nothing there"
         )
     raise ConfigurationError(
-        f"the connection class {kind.__module__}.{kind.__qualname__} is not redis-py's "
+        f"the connection class {used.__module__}.{used.__qualname__} is not redis-py's "
         "own, and what it does cannot be copied; pass a URL or a dict"
     )
 
@@ -188,8 +188,8 @@ def refuse_overrides(client: Any, key: object = "fastredlock:trial") -> None:
             method = getattr(owner, name, None)
             if method is None or _is_of_redis_py(method):
                 continue
-            kinds = [kind.__module__.partition(".")[0] for kind in type(owner).__mro__]
-            if name in vars(owner) or "redis" not in kinds:
+            bases = [base.__module__.partition(".")[0] for base in type(owner).__mro__]
+            if name in vars(owner) or "redis" not in bases:
                 _refuse(client, f"has a {name} that is not of its class")
             is_overridden = True
     if is_overridden:
@@ -257,16 +257,16 @@ def _place_in(settings: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def _copied(thing: Any) -> Any:
-    kind: Any = type(thing)
-    copied = object.__new__(_without_end(kind))
+    copied_type: Any = type(thing)
+    copied = object.__new__(_without_end(copied_type))
     vars(copied).update(vars(thing))
     return copied
 
 
 @cache
-def _without_end(kind: type) -> Any:
+def _without_end(copied_type: type) -> Any:
     """Return a subclass whose objects end without closing what the original uses."""
-    return type(kind.__name__, (kind,), {"__del__": lambda self: None})
+    return type(copied_type.__name__, (copied_type,), {"__del__": lambda self: None})
 
 
 class _Recorded:

@@ -241,9 +241,9 @@ class Settings:
 # ---- one option each
 
 
-def of_type(name: str, value: T, kind: type, allowed: str) -> T:
+def of_type(name: str, value: T, expected: type, allowed: str) -> T:
     """Return an option's value; raises ConfigurationError for one of another type."""
-    if not isinstance(value, kind):
+    if not isinstance(value, expected):
         raise refused(name, value, allowed)
     return value
 
@@ -343,7 +343,7 @@ OF_CALLS = ("timeout", "keep_alive", "on_lost")
 
 
 def settings_of_call(
-    kind: str, given: tuple[Any, ...], options: dict[str, Any]
+    class_name: str, given: tuple[Any, ...], options: dict[str, Any]
 ) -> Settings:
     """Return the checked settings of a call of this class's constructor.
 
@@ -356,7 +356,7 @@ def settings_of_call(
         if trace is None or trace.tb_next is not None:
             raise  # of an iterable or a function that was given
         text = str(error).partition(". Did you mean")[0]  # CPython's, from 3.13 on
-    raise TypeError(text.replace("Settings", kind, 1) + advice(options))
+    raise TypeError(text.replace("Settings", class_name, 1) + advice(options))
 
 
 def advice(options: dict[str, Any]) -> str:

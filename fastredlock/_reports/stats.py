@@ -10,6 +10,11 @@ from .health import MasterHealth
 
 COUNTED = 18  # fields of Stats that are counters of the core
 Key = tuple[str, ...]  # of Totals: what is counted, and of what
+# s, of histograms: from a round on one machine to a wait of minutes.
+BUCKETS = (
+    *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5),
+    *(1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0),
+)
 OPERATIONS = ("acquire", "extend", "release", "inspect", "ping")
 
 
@@ -40,7 +45,7 @@ class MasterStats(NamedTuple):
 
 
 class Stats(NamedTuple):
-    """Count the events since a FastRedlock was made, rounds of every kind together.
+    """Count the events since a FastRedlock was made, rounds of all operations together.
 
     A round is one command to all masters: acquire, extend, release, inspect or ping.
     The last six are the same apart: by operation, and `tuple[MasterStats, ...]`, one
@@ -63,7 +68,7 @@ class Stats(NamedTuple):
     turns_missed: int  #: ...when nobody waited here any more
     handed_over: int  #: locks that went from one caller of this process to the next
     handed_on: int  #: ...without the network
-    lingered: int  #: grants of a key that rested here, without the network
+    lingered: int  #: grants of an idle key of this process, without the network
     fences_written: int  #: acquires whose number took a second write, with fencing
     round_trip: float  #: s, smoothed time of a round until its quorum; 0.0 before any
     acquires: OperationStats

@@ -17,12 +17,12 @@ Resource = str | bytes | tuple[str | bytes, ...]
 SHOWN_RESOURCES = 5  # of many in a message
 SHOWN_LENGTH = 200  # of one
 RANDOM_LENGTH = 27  # of a token of ours: see src_cython/base.pyx
-LINGERING_LENGTH = 18  # before it where the key may rest: src_cython/round/local.pyx
+LINGERING_LENGTH = 18  # before it where the key may linger: src_cython/round/local.pyx
 LINGERS = "lingers: it may be at rest there, and is given up when another asks"
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
 NO_EXPIRY_MS = -1  # PTTL
-GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that does not tell
+GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that cannot tell
 NOT_AWAITED = "connected, not waited for: no quorum could answer"
 SHORT = {GONE_OR_TAKEN: GONE_OR_TAKEN, NOT_AWAITED: "not waited for"}
 NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
@@ -156,7 +156,7 @@ def hash_of(token: bytes) -> str:
 
 
 def owner_of(token: bytes | None) -> str | None:
-    """Return the owner in a token of ours; nothing of any other value is shown."""
+    """Return the owner that a token of this package names, None of any other value."""
     if token is None:
         return None
     if lingers(token):
