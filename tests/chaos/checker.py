@@ -7,14 +7,17 @@ nothing is searched, and there is no false alarm.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from heapq import merge
+from operator import itemgetter
 from pathlib import Path
 from struct import Struct
 from typing import NamedTuple
 
+RECORD = Struct(">qqqii")
+BEGIN = slice(8, 16)  # of a record, big-endian: its bytes have the order of the times
+
 
 class Window(NamedTuple):
-    """One holder was told that the resource is its own, from begin to end (ns)."""
+    """A client told one holder that it has the resource, from begin to end (ns)."""
 
     resource: int
     begin_ns: int
@@ -41,27 +44,12 @@ def violations(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
         last[window.resource] = window
 
 
-def merged(lots: Iterable[list[Window]], folder: Path) -> Iterator[Window]:
-    """Yield the windows of sorted lots in one order; the lots are kept on disk."""
-    record = Struct("<qqqii")
-    folder.mkdir()
-    runs = []
-    for number, lot in enumerate(lots):
-        run = folder / str(number)
-        run.write_bytes(b"".join(record.pack(*window) for window in lot))
-        runs.append(run)
-    return merge(*(_read(run, record) for run in runs), key=lambda each: each.begin_ns)
-
-
-def _read(run: Path, record: Struct) -> Iterator[Window]:
-    # Some at a time, and no file stays open: there may be thousands of runs.
-    at, size = 0, record.size * 256
-    while True:
-        with run.open("rb") as file:
-            file.seek(at)
-            data = file.read(size)
-        if not data:
-            return
-        at += len(data)
-        for fields in record.iter_unpack(data):
-            yield Window(*fields)
+def windows_in(folder: Path) -> Iterator[Window]:
+    """Yield the windows of all files of a folder, in the order of their beginnings."""
+    records: list[bytes] = []
+    for path in folder.glob("windows*"):
+        data = path.read_bytes()  # of a killed process, the last record may be a part
+        ends = range(RECORD.size, len(data) + 1, RECORD.size)
+        records += [data[end - RECORD.size : end] for end in ends]
+    records.sort(key=itemgetter(BEGIN))
+    return (Window(*RECORD.unpack(record)) for record in records)

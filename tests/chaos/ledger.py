@@ -9,18 +9,16 @@ from __future__ import annotations
 import os
 import struct
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from .checker import Window
+from .checker import RECORD, Window
 
 RESOURCES = 300  # locks; the slots of semaphores have numbers behind them
 MARGIN = 0.1  # s; of validity that a worker leaves unused before it writes
-RECORD = struct.Struct("<qqqii")
 NUMBER = struct.Struct("<q")
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 UPDATED, SPOILED = 1, 2
-RECORDS_AT_ONCE = 20_000
 
 
 def now_ns() -> int:
@@ -68,7 +66,7 @@ class Hold:
     ) -> None:
         self._ledger = ledger
         self._told = told
-        self._valid_until_ns = 0
+        self.valid_until_ns = 0  # the end that was told last
         self.renew()
         self._begin_ns = now_ns()
         self._values = [(each, ledger.read(each)) for each in resources]
@@ -76,7 +74,7 @@ class Hold:
     def renew(self) -> None:
         """Ask for the end of the validity, at first or after an extension."""
         asked_ns = now_ns()
-        self._valid_until_ns = asked_ns + int(self._told() * 1e9)
+        self.valid_until_ns = asked_ns + int(self._told() * 1e9)
 
     def look(self, is_lost: Callable[[], bool]) -> bool:
         """Ask a lease that is kept whether it is lost, and how long it is valid."""
@@ -84,41 +82,25 @@ class Hold:
         if is_lost():
             return True
         self.renew()
-        self._valid_until_ns = max(self._valid_until_ns, asked_ns)
+        self.valid_until_ns = max(self.valid_until_ns, asked_ns)
         return False
-
-    @property
-    def valid_until_ns(self) -> int:
-        """The end that was told last."""
-        return self._valid_until_ns
 
     def shorten(self) -> None:
         """Ask again after an extension that failed: the end is no later than before."""
-        before_ns = self._valid_until_ns
+        before_ns = self.valid_until_ns
         self.renew()
-        self._valid_until_ns = min(before_ns, self._valid_until_ns)
+        self.valid_until_ns = min(before_ns, self.valid_until_ns)
 
     def end(self) -> None:
         """Count up where enough validity is left; the last thing is the release."""
         for resource, value in self._values:
             flags = 0
-            if now_ns() + MARGIN * 1e9 < self._valid_until_ns:
+            if now_ns() + MARGIN * 1e9 < self.valid_until_ns:
                 self._ledger.write(resource, value + 1)
                 # Stopped just before the write: nobody but a fence could have helped.
-                is_late = now_ns() > self._valid_until_ns
+                is_late = now_ns() > self.valid_until_ns
                 flags = UPDATED | SPOILED if is_late else UPDATED
-            end_ns = min(now_ns(), self._valid_until_ns)
+            end_ns = min(now_ns(), self.valid_until_ns)
             self._ledger.note(
                 Window(resource, self._begin_ns, end_ns, self._ledger.generation, flags)
             )
-
-
-def windows_of(path: Path) -> Iterator[list[Window]]:
-    """Yield the windows of a file, some at a time, each lot in the order of begin."""
-    with path.open("rb") as file:
-        while data := file.read(RECORD.size * RECORDS_AT_ONCE):
-            whole = (
-                len(data) - len(data) % RECORD.size
-            )  # the last write of a killed one
-            lot = [Window(*fields) for fields in RECORD.iter_unpack(data[:whole])]
-            yield sorted(lot, key=lambda window: window.begin_ns)

@@ -27,8 +27,6 @@ class Leaving(NamedTuple):
 class Population:
     """So many places, each with one process at a time; each process a generation."""
 
-    module = "tests.chaos.worker"
-
     def __init__(
         self, client: str, urls: list[str], folder: Path, seed: int, is_guarded: bool,
         places: int,
@@ -46,7 +44,7 @@ class Population:
     def _start(self) -> tuple[subprocess.Popen[bytes], int]:
         self.generations += 1
         before, behind = self._argv
-        argv = [sys.executable, "-m", self.module, *before]
+        argv = [sys.executable, "-m", "tests.chaos.worker", *before]
         # Blocked from its first instruction on: it may be told to end before it waits
         # for the signal, and would die of it.
         mask = signal.pthread_sigmask(signal.SIG_BLOCK, ASKED)

@@ -1,18 +1,22 @@
-"""What a client process says of itself beside its windows: one line each, in a file."""
+"""What a client process notes beside its windows: one line each, in a file."""
 
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from random import random
 
-from .ledger import now_ns
+from .ledger import Hold, now_ns
 
 LATE = 2.0  # s; on a busy machine; by then a call that has time for it is too late
+LATE_LOSS = 0.25  # s; likewise; a caller that asks the lease learns it at once
+HARM = 5.0  # s
 TICK = 0.05  # s
 
 
@@ -54,3 +58,33 @@ class Report:
             began_ns = now_ns()
             time.sleep(TICK)
             self.stretch("process", began_ns, TICK)
+
+
+class Told:
+    """An `on_lost` that notes where it is called after the end of the validity."""
+
+    def __init__(self, report: Report) -> None:
+        self._report = report
+        self.hold: Hold | None = None
+
+    def __call__(self, lease: object, error: Exception) -> None:
+        """Note a loss; another thread may call, or the loop."""
+        if self.hold is None:  # lost before the acquire has returned
+            return
+        told_ns, end_ns = now_ns(), self.hold.valid_until_ns
+        self._report.say("lost")
+        if told_ns > end_ns + LATE_LOSS * 1e9:
+            self._report.say("late", f"{end_ns} {told_ns} {error}")
+
+
+class Harming(Told):
+    """The same in a thread; half of them then take long or exit: no other is late."""
+
+    def __call__(self, lease: object, error: Exception) -> None:
+        """Note a loss, and do harm."""
+        super().__call__(lease, error)
+        harm = random()
+        if harm < 0.25:
+            time.sleep(HARM)  # it holds up the thread that it is called in
+        elif harm < 0.5:
+            sys.exit("in on_lost")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -12,10 +12,10 @@ from typing import NamedTuple
 
 from fastredlock.testing import LocalMasters
 
-from .checker import Window, merged, violations
+from .checker import Window, violations, windows_in
 from .clients import TTL
 from .habits import SLOTS
-from .ledger import RESOURCES, SPOILED, UPDATED, Ledger, windows_of
+from .ledger import RESOURCES, SPOILED, UPDATED, Ledger
 from .population import Population
 from .schedule import MASTERS, Fault, Options, draw_schedule
 from .servers import Servers, Standing, is_overlong
@@ -23,6 +23,7 @@ from .servers import Servers, Standing, is_overlong
 START_TIME = 1.5  # s; what the processes get to import their client
 BOUND = 1.0  # s; beside a ttl: from then on no key has an excuse
 PLACES = 4
+NOTED = ("stall", "late", "error", "left")
 
 
 class Figures(NamedTuple):
@@ -52,9 +53,6 @@ class Figures(NamedTuple):
     @property
     def leases_per_second(self) -> float:
         return self.leases / self.seconds
-
-    def per_thousand(self, count: int) -> float:
-        return 1000 * count / max(1, self.leases)
 
 
 class Run:
@@ -167,13 +165,12 @@ def count(
     """Read what the processes wrote down."""
     updates: Counter[int] = Counter()
     spoiled: set[int] = set()
-    leases = broken = 0
+    leases = 0
     stops = {} if client == "fastredlock" else population.stopped
 
     def counted() -> Iterator[Window]:
         nonlocal leases
-        lots = (lot for path in folder.glob("windows*") for lot in windows_of(path))
-        for window in merged(lots, folder / "sorted"):
+        for window in windows_in(folder):
             leases += 1
             updates[window.resource] += bool(window.flags & UPDATED)
             if window.flags & SPOILED:
@@ -181,55 +178,42 @@ def count(
             if not is_stopped_in(window, stops):
                 yield window
 
-    notes = [f"{first}, then {second}" for first, second in violations(counted())]
-    broken = len(notes)
+    overlaps = [f"{first}, then {second}" for first, second in violations(counted())]
     ledger = Ledger(folder, 0)
-    lost = sum(
-        max(0, updates[resource] - ledger.read(resource))
-        for resource in range(RESOURCES + SLOTS)
-        if resource not in spoiled
-    )
-    said = [
-        (generation, kind, text)
-        for generation in range(1, population.generations + 1)
-        for kind, text in reports_of(folder, generation)
-    ]
-    stalls = [
-        text
-        for generation, kind, text in said
-        if kind == "stall" and not is_excused(text, population.stopped[generation])
-    ]
-    late = [
-        text
-        for generation, kind, text in said
-        if kind == "late" and not is_excused(text, population.stopped[generation])
-    ]
-    errors = [text for _, kind, text in said if kind == "error"] + population.crashes
-    notes += [f"stall: {text}" for text in stalls]
-    notes += [f"late: {text}" for text in late]
-    notes += [f"error: {text}" for text in errors]
-    notes += [f"left: {each}" for each in going_on.left]
+    said: defaultdict[str, list[str]] = defaultdict(list)
+    for generation in range(1, population.generations + 1):
+        for kind, text in reports_of(folder, generation):
+            is_timed = kind in ("stall", "late")
+            if not (is_timed and is_excused(text, population.stopped[generation])):
+                said[kind].append(text)
+    said["error"] += population.crashes
+    said["left"] = [str(each) for each in going_on.left]
+    told = [f"{kind}: {text}" for kind in NOTED for text in said[kind]]
     return Figures(
         client=client,
         seconds=seconds,
         leases=leases,
-        handed_on=sum(int(text) for _, kind, text in said if kind == "handed_on"),
-        lingered=sum(int(text) for _, kind, text in said if kind == "lingered"),
-        violations=broken,
-        lost_updates=lost,
+        handed_on=sum(map(int, said["handed_on"])),
+        lingered=sum(map(int, said["lingered"])),
+        violations=len(overlaps),
+        lost_updates=sum(
+            max(0, updates[resource] - ledger.read(resource))
+            for resource in range(RESOURCES + SLOTS)
+            if resource not in spoiled
+        ),
         left=len(going_on.left),
         orphans=orphans,
         overlong=going_on.overlong,
-        blocked=sum(kind == "blocked" for _, kind, _ in said),
-        stalls=len(stalls),
-        errors=len(errors),
+        blocked=len(said["blocked"]),
+        stalls=len(said["stall"]),
+        errors=len(said["error"]),
         hung=population.hung,
         faults=faults,
         processes=population.generations,
-        losses=sum(kind == "lost" for _, kind, _ in said),
-        late=len(late),
+        losses=len(said["lost"]),
+        late=len(said["late"]),
         spoiled=len(spoiled),
-        notes=tuple(notes[:100]),
+        notes=tuple([*overlaps, *told][:100]),
     )
 
 

@@ -38,29 +38,25 @@ class Options(NamedTuple):
 
 
 def draw_schedule(
-    seed: int,
-    seconds: float,
-    options: Options,
-    clients: int = 0,
-    masters: int = MASTERS,
+    seed: int, seconds: float, options: Options, clients: int = 0
 ) -> list[Fault]:
     """Return the faults of a run in order; a quorum of the masters is always there."""
     drawn = random.Random(seed)
-    free_at = [0.0] * masters
+    free_at = [0.0] * MASTERS
     faults = _rolling_restarts(drawn, seconds) if options.restarts_at_once else []
     all_at = drawn.uniform(4, 8)  # when all are frozen together, again and again
-    most = (masters - 1) // 2  # that may be away at a time, but where all are frozen
+    most = (MASTERS - 1) // 2  # that may be away at a time, but where all are frozen
     at, until = 0.3, seconds - min(CALM, seconds / 5)
     while at < until:
         if at > all_at:
             length = min(drawn.choice(ALL_FROZEN), until - at)
             if max(free_at) <= at:
-                faults += [Fault(at, "pause", i, length) for i in range(masters)]
-                free_at = [at + length + 1.0] * masters
+                faults += [Fault(at, "pause", i, length) for i in range(MASTERS)]
+                free_at = [at + length + 1.0] * MASTERS
                 all_at = at + drawn.uniform(10, 30)
             else:
-                free_at = [max(free_at)] * masters  # wait until all are there
-        fault = _draw_fault(drawn, at, options, masters)
+                free_at = [max(free_at)] * MASTERS  # wait until all are there
+        fault = _draw_fault(drawn, at, options)
         if fault.kind == "pause":
             fault = fault._replace(length=min(fault.length, until - at))
         away = sum(free > at for free in free_at)
@@ -86,12 +82,10 @@ def _rolling_restarts(drawn: random.Random, seconds: float) -> list[Fault]:
     ]
 
 
-def _draw_fault(
-    drawn: random.Random, at: float, options: Options, masters: int
-) -> Fault:
+def _draw_fault(drawn: random.Random, at: float, options: Options) -> Fault:
     kinds = ["pause", "pause", "kill", "cut", "forget"]
     kinds += ["flush", "flush"] if options.flushes else []
-    kind, master = drawn.choice(kinds), drawn.randrange(masters)
+    kind, master = drawn.choice(kinds), drawn.randrange(MASTERS)
     if kind == "pause":
         return Fault(at, kind, master, drawn.choice(FROZEN))
     if kind == "kill":

@@ -1,18 +1,19 @@
-"""A few seconds of chaos, and that its checker and its schedule can be believed."""
+"""A few seconds of chaos; its checker, its schedule and its storage can be believed."""
 
 from __future__ import annotations
 
 import random
 import time
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from .checker import Window, merged, violations
-from .ledger import Hold, Ledger, now_ns, windows_of
-from .losses import Told
-from .report import Report
+from . import storage
+from .checker import Window, violations, windows_in
+from .ledger import Hold, Ledger, now_ns
+from .report import Report, Told
 from .run import Run, reports_of, run
 from .schedule import MASTERS, RESTARTED_AFTER, Fault, Options, draw_schedule
 
@@ -54,29 +55,33 @@ def test_windows_when_drawn_at_random_then_are_judged_as_by_comparing_all_pairs(
     drawn = random.Random(SEED)
     for _ in range(300):
         spans = [(drawn.randrange(2), drawn.randrange(200)) for _ in range(8)]
-        windows = windows_in_order(
+        drawn_windows = windows_in_order(
             *((r, at, at + drawn.randrange(20)) for r, at in spans)
         )
         overlaps = [
             (a, b)
-            for a in windows
-            for b in windows
-            if a.generation < b.generation
-            and a.resource == b.resource
+            for a, b in combinations(drawn_windows, 2)
+            if a.resource == b.resource
             and max(a.begin_ns, b.begin_ns) < min(a.end_ns, b.end_ns)
         ]
-        assert bool(list(violations(windows))) == bool(overlaps), windows
+        assert bool(list(violations(drawn_windows))) == bool(overlaps), drawn_windows
 
 
-def test_windows_when_kept_in_many_files_then_come_in_one_order(tmp_path: Path) -> None:
+def windows(folder: Path) -> list[Window]:
+    return list(windows_in(folder))
+
+
+def test_windows_when_of_many_processes_then_come_in_one_order(tmp_path: Path) -> None:
     drawn = random.Random(SEED)
-    lots = [
-        windows_in_order(*((0, drawn.randrange(999), 999) for _ in range(size)))
-        for size in (0, 1, 300, 1000)
-    ]
-    windows = list(merged(lots, tmp_path / "sorted"))
-    assert windows == sorted(windows, key=lambda window: window.begin_ns)
-    assert len(windows) == 1301
+    for process in range(4):
+        ledger = Ledger(tmp_path, process)
+        for _ in range(300):
+            ledger.note(Window(0, drawn.randrange(10**18), 10**18, process))
+    with (tmp_path / "windows0").open("ab") as file:
+        file.write(b"half a record")
+    found = windows(tmp_path)
+    assert found == sorted(found, key=lambda window: window.begin_ns)
+    assert len(found) == 1200
 
 
 def test_hold_when_it_ends_then_counts_up_and_keeps_its_window(tmp_path: Path) -> None:
@@ -85,9 +90,9 @@ def test_hold_when_it_ends_then_counts_up_and_keeps_its_window(tmp_path: Path) -
         Hold(ledger, (2,), lambda: 1.0).end()
     Hold(ledger, (2,), lambda: 0.05).end()  # too little validity left for a write
     assert ledger.read(2) == 3
-    (lot,) = windows_of(tmp_path / "windows7")
-    assert [window.flags for window in lot] == [1, 1, 1, 0]
-    assert all(began_ns < each.begin_ns < each.end_ns <= now_ns() for each in lot)
+    assert [window.flags for window in windows(tmp_path)] == [1, 1, 1, 0]
+    for each in windows(tmp_path):
+        assert began_ns < each.begin_ns < each.end_ns <= now_ns()
 
 
 def test_hold_when_an_extension_fails_then_ends_no_later(tmp_path: Path) -> None:
@@ -95,8 +100,8 @@ def test_hold_when_an_extension_fails_then_ends_no_later(tmp_path: Path) -> None
     hold = Hold(Ledger(tmp_path, 1), (0,), lambda: next(left))
     hold.shorten()
     hold.end()
-    (lot,) = windows_of(tmp_path / "windows1")
-    assert lot[0].end_ns <= lot[0].begin_ns
+    (window,) = windows(tmp_path)
+    assert window.end_ns <= window.begin_ns
 
 
 def test_hold_of_a_kept_lease_when_told_that_nothing_is_lost_then_lasts_until_then(
@@ -107,8 +112,8 @@ def test_hold_of_a_kept_lease_when_told_that_nothing_is_lost_then_lasts_until_th
     assert not hold.look(lambda: False)  # whatever it says of its validity
     assert hold.look(lambda: True)
     hold.end()
-    (lot,) = windows_of(tmp_path / "windows1")
-    assert lot[0].end_ns > began_ns
+    (window,) = windows(tmp_path)
+    assert window.end_ns > began_ns
 
 
 @pytest.mark.parametrize(("left", "kinds"), [(1.0, ["lost"]), (-1.0, ["lost", "late"])])
@@ -185,3 +190,10 @@ def test_exclusion_when_masters_fail_by_schedule_then_is_never_violated(
     broken = figures.violations, figures.lost_updates, figures.orphans
     assert (*broken, figures.overlong, figures.hung) == (0, 0, 0, 0, 0), figures.notes
     assert figures.faults > 5
+
+
+@pytest.mark.slow
+def test_storage_when_holders_stand_still_then_no_late_write_gets_through() -> None:
+    told = storage.run(storage.FENCED, 60, seed=7, enough=2)
+    assert (told.stale, told.refused >= 2) == (0, True)
+    assert told.stale_refused == told.refused

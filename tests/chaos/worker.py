@@ -16,19 +16,18 @@ import sys
 import threading
 import time
 import warnings
-from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from fastredlock import FastRedlock, Stats
 from fastredlock import asyncio as fastredlock_asyncio
 
-from .blocking import Thread
 from .clients import PEERS, TTL, Try
 from .habits import Habits, name_of
 from .ledger import Hold, Ledger
+from .life import Life
 from .report import Report
-from .tasks import Task
 
 THREADS, TASKS, PEER_THREADS = 8, 24, 8
 OWNER = "g%d"  # of its tokens: a generation
@@ -69,23 +68,19 @@ def live(
     else:  # what has a token of the caller's is never handed on
         options["new_token"] = new_token
     locks = FastRedlock(urls, **options)  # type: ignore[arg-type]
-    threads = [threading.Thread(target=report.watch)] + [
-        threading.Thread(
-            target=Thread(
-                locks, ledger, report, Habits(f"{name}/{i}"), f"{name}/{i}"
-            ).live
-        )
-        for i in range(THREADS)
+    lives = [Life(locks, ledger, report, f"{name}/{i}") for i in range(THREADS)]
+    threads = [
+        threading.Thread(target=work)
+        for work in (report.watch, *(life.run for life in lives))
     ]
     loop = asyncio.new_event_loop()
     is_abrupt = threading.Event()
 
     async def live_in_tasks() -> None:
         many = fastredlock_asyncio.FastRedlock(urls, **options)  # type: ignore[arg-type]
-        names = [f"{name}/task{i}" for i in range(TASKS)]
         tasks = [
-            asyncio.ensure_future(Task(many, ledger, report, Habits(each), each).live())
-            for each in names
+            asyncio.ensure_future(Life(many, ledger, report, f"{name}/task{i}").live())
+            for i in range(TASKS)
         ]
         while not (  # noqa: ASYNC110
             is_abrupt.is_set() or all(task.done() for task in tasks)
@@ -147,16 +142,11 @@ def try_again(try_once: Try, ledger: Ledger, report: Report, habits: Habits) -> 
         if held is None:
             time.sleep(habits.pause())
             continue
-        hold = Hold(ledger, (resource,), validity_from_now(held.validity))
+        hold = Hold(ledger, (resource,), partial(float, held.validity))
         time.sleep(habits.work())
         hold.end()
         with suppress(Exception):  # a complaint that the lock had gone
             held.release()
-
-
-def validity_from_now(validity: float) -> Callable[[], float]:
-    """Return what says how much is left of a validity that begins now."""
-    return lambda: validity
 
 
 if __name__ == "__main__":
