@@ -14,7 +14,7 @@ import redis
 from fastredlock import FastRedlock
 from fastredlock._core import by_hand_queue_mistakes
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import AwaitedLocks, LoopThread
+from tests.support.awaited import LoopThread, awaited_locks
 from tests.support.parallel import pytest_cmdline_main
 from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
 
@@ -116,7 +116,7 @@ def make_locks(driver: str) -> Iterator[Callable[..., FastRedlock]]:
         if driver != "blocking":
             thread = LoopThread(driver)
             made.callback(thread.close)
-            make = partial(AwaitedLocks, thread)
+            make = partial(awaited_locks, thread)
         yield lambda masters, *args, **options: made.enter_context(
             make(masters, *args, **options)
         )

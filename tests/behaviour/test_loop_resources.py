@@ -197,10 +197,11 @@ class ChunkServer(FakeServer):
         super().__init__()
         self.chunks: list[int] = []
 
-    def _receive(self, connection: Any) -> None:
+    def _receive(self, connection: Any, data: bytes) -> bool:
         before = len(self.commands)
-        super()._receive(connection)
+        stays = super()._receive(connection, data)
         self.chunks.append(len(self.commands) - before)
+        return stays
 
     def sets(self) -> list[bytes]:
         """List the SETs of all chunks noted."""

@@ -10,9 +10,9 @@ import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, FastRedlockError, Retry, Vote
 from tests.support.calls import granted, reason
+from tests.support.fake_server import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
-from tests.support.strangers import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
 from tests.support.waiting import stopwatch, wait_until
 
 

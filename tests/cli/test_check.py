@@ -15,9 +15,8 @@ import redis
 from fastredlock.testing import LocalMasters
 from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
-from tests.support.fake_server import FakeServer
+from tests.support.fake_server import FakeServer, Stranger
 from tests.support.fixtures import Raw
-from tests.support.strangers import Stranger
 
 from .conftest import Call
 

@@ -8,6 +8,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from types import FrameType
 from typing import Any
 
@@ -82,25 +83,105 @@ def interrupted_at(
     return injector.where
 
 
-def every_interrupt(work: Callable[[], object], step: int = 1) -> Iterator[str]:
-    """Do the work again and again, interrupted one event later each time."""
-    k = 1
-    while True:
-        where = interrupted_at(k, work)
-        if not where:
-            assert k > 20, "nothing was traced"  # 45 of an entry, on CPython 3.13
-            return
+def every_interrupt(
+    begin: Callable[[], Callable[[], object]],
+    action: Callable[[], object] = interrupt,
+    step: int = 1,
+    least: int = 10,
+) -> Iterator[str]:
+    """Do the work again and again, with the action one event later each time.
+
+    `begin` makes it ready and returns it. Yield where the action came: "" the last
+    time, when the work had ended before. `least`: of the events that it has to have.
+    """
+    k, where = 1, "somewhere"
+    while where:
+        where = interrupted_at(k, begin(), action)
         yield where
         k += step
+    assert k > least, "too little was traced"
+
+
+# What is interrupted, and what its caller does behind that.
+Started = tuple[Callable[[], object], Callable[[], object]]
+
+
+def nothing() -> None:
+    pass
+
+
+def release(locks: FastRedlock) -> Started:
+    lease: Lease = granted(locks.acquire(KEY, ttl=60))
+
+    def release_again() -> None:
+        if lease.is_valid:  # it had not begun: the holder is as before
+            assert lease.release() is ReleaseStatus.RELEASED
+
+    return lease.release, release_again
+
+
+def release_each(locks: FastRedlock) -> Started:
+    """Seen: an interrupt before its batch was made left all of them for the ttl."""
+    leases = locks.acquire_each([KEY, "b"], ttl=60)
+
+    def release_those_that_were_not_begun() -> None:
+        if all(granted(lease).is_valid for lease in leases):
+            locks.release_each(leases)
+
+    return partial(locks.release_each, leases), release_those_that_were_not_begun
+
+
+def leave_lock(locks: FastRedlock) -> Started:
+    lock = locks.lock(KEY, ttl=60)
+    lock.__enter__()
+    return lambda: lock.__exit__(None, None, None), nothing
+
+
+def leave_lease(locks: FastRedlock) -> Started:
+    lease = granted(locks.acquire(KEY, ttl=60))
+    return lambda: lease.__exit__(None, None, None), nothing
+
+
+def leave_extended(locks: FastRedlock) -> Started:
+    lease = granted(locks.acquire(KEY, ttl=60))
+    lease.extend()
+    return lambda: lease.__exit__(None, None, None), nothing
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "start", [release, release_each, leave_lock, leave_lease, leave_extended]
+)
+def test_end_of_a_lease_when_interrupted_at_any_opcode_then_leaves_no_key(
+    locks: FastRedlock,
+    servers: list[redis.Redis],
+    start: Callable[[FastRedlock], Started],
+) -> None:
+    """A with block is left before every `try`; all but the last are made in C."""
+    behind: Callable[[], object] = nothing
+
+    def begin() -> Callable[[], object]:
+        nonlocal behind
+        work, behind = start(locks)
+        return work
+
+    least = 10 if start is leave_extended else 1
+    for where in every_interrupt(begin, least=least):
+        behind()
+        found = soon(servers, NOBODY), soon(servers, NOBODY, "b")
+        assert (where, *found) == (where, NOBODY, NOBODY)
 
 
 @pytest.mark.slow
 def test_acquire_when_interrupted_at_any_opcode_then_leaves_no_key(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    for where in every_interrupt(lambda: granted(locks.acquire(KEY, ttl=60)).release()):
+    def pair() -> None:
+        granted(locks.acquire(KEY, ttl=60)).release()
+
+    for where in every_interrupt(lambda: pair):
         if where.startswith("FastRedlock.acquire:") and where.endswith("return"):
-            break  # where no signal is looked at: what follows is the next test
+            break  # where no signal is looked at: what follows is the test before
         assert (where, soon(servers, NOBODY)) == (where, NOBODY)
 
 
@@ -111,69 +192,10 @@ def test_acquire_when_others_hold_it_and_interrupted_then_theirs_stands(
     for server in servers[:3]:
         server.set(KEY, b"theirs")
     expected = [b"theirs"] * 3 + [None] * 2
-    for where in every_interrupt(lambda: locks.acquire(KEY, timeout=0), step=7):
-        found = soon(servers, expected)
-        assert (where, found) == (where, expected)
-
-
-@pytest.mark.slow
-def test_release_each_when_interrupted_at_any_opcode_then_releases_all(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    """Seen: an interrupt before its batch was made left all of them for the ttl."""
-    leases: list[Lease | None] = locks.acquire_each([KEY, "b"], ttl=60)
-
-    for where in every_interrupt(lambda: locks.release_each(leases)):
-        if where.startswith("test_release_each") or "<lambda>" in where:
-            continue
-        found = soon(servers, NOBODY), soon(servers, NOBODY, "b")
-        assert (where, found) == (where, (NOBODY, NOBODY))
-        leases[:] = locks.acquire_each([KEY, "b"], ttl=60)
-
-
-@pytest.mark.slow
-def test_release_when_interrupted_at_any_opcode_then_is_done_or_can_be_done(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    lease: Lease = granted(locks.acquire(KEY, ttl=60))
-
-    def release() -> None:
-        lease.release()
-
-    k = 1
-    while True:
-        where = interrupted_at(k, release)
-        if not where:
-            return
-        if lease.is_valid:  # it had not begun: the holder is as before
-            assert lease.release() is ReleaseStatus.RELEASED
-        found = soon(servers, NOBODY)
-        assert (where, found) == (where, NOBODY)
-        lease = granted(locks.acquire(KEY, ttl=60))
-        k += 1
-
-
-def leave_lock(locks: FastRedlock) -> Callable[[], object]:
-    lock = locks.lock(KEY, ttl=60)
-    lock.__enter__()
-    return lambda: lock.__exit__(None, None, None)
-
-
-def leave_lock_at_least(locks: FastRedlock) -> Callable[[], object]:
-    lock = locks.lock(KEY, ttl=60, at_least=30)
-    lock.__enter__()
-    return lambda: lock.__exit__(None, None, None)
-
-
-def leave_lease(locks: FastRedlock) -> Callable[[], object]:
-    lease = granted(locks.acquire(KEY, ttl=60))
-    return lambda: lease.__exit__(None, None, None)
-
-
-def leave_extended(locks: FastRedlock) -> Callable[[], object]:
-    lease = granted(locks.acquire(KEY, ttl=60))
-    lease.extend()
-    return lambda: lease.__exit__(None, None, None)
+    for where in every_interrupt(
+        lambda: partial(locks.acquire, KEY, timeout=0), step=7
+    ):
+        assert (where, soon(servers, expected)) == (where, expected)
 
 
 @pytest.mark.slow
@@ -183,31 +205,13 @@ def test_with_when_entered_and_interrupted_at_any_opcode_then_leaves_no_key_or_e
     lock, returned = locks.lock(KEY, ttl=60), 0
     with lock:  # from now on its ttl is known, and each entry takes the same steps
         pass
-    for where in every_interrupt(lock.__enter__):
+    for where in every_interrupt(lambda: lock.__enter__, least=20):  # 45 on 3.13
         if lock._entries is not None:  # at the return itself: no signal comes there
             lock.__exit__(None, None, None)
             returned += 1
         found = soon(servers, NOBODY)
         assert (where, found, lock._entries) == (where, NOBODY, None)
-    assert returned == 1
-    lock.__exit__(None, None, None)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("enter", [leave_lock, leave_lease, leave_extended])
-def test_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
-    locks: FastRedlock,
-    servers: list[redis.Redis],
-    enter: Callable[[FastRedlock], Callable[[], object]],
-) -> None:
-    """The first of them stands before every `try`; all but the last are made in C."""
-    k, where = 1, "somewhere"
-    while where:
-        where = interrupted_at(k, enter(locks))
-        found = soon(servers, NOBODY)
-        assert (where, found) == (where, NOBODY)
-        k += 1
-    assert k > 10 or enter is not leave_extended
+    assert returned == 2  # at its return, and without an interrupt
 
 
 @pytest.mark.slow
@@ -215,17 +219,19 @@ def test_with_when_left_and_interrupted_then_at_least_is_kept(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
     """Seen: another host took the lock at once, and ran the job again."""
-    k, where = 1, "somewhere"
-    while where:
-        where = interrupted_at(k, leave_lock_at_least(locks))
+
+    def begin() -> Callable[[], object]:
+        for server in servers:
+            server.delete(KEY)
+        lock = locks.lock(KEY, ttl=60, at_least=30)
+        lock.__enter__()
+        return lambda: lock.__exit__(None, None, None)
+
+    for where in every_interrupt(begin):
         found = settled(
             lambda: {20_000 < server.pttl(KEY) <= 30_000 for server in servers}, {True}
         )
         assert (where, found) == (where, {True})
-        for server in servers:
-            server.delete(KEY)
-        k += 1
-    assert k > 10
 
 
 @pytest.mark.parametrize("error", [None, ValueError("the body's")])
@@ -346,22 +352,14 @@ def test_async_with_when_its_end_was_called_and_not_awaited_then_leaves_no_key(
 
 @pytest.mark.slow
 def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock,
 ) -> None:
-    k = 1
-    while True:
-        lease = granted(locks.acquire(KEY, ttl=20))
-        where = interrupted_at(k, lambda lease=lease: lease.extend(30))
+    lease: Lease = granted(locks.acquire(KEY, ttl=20))
+    for where in every_interrupt(lambda: partial(lease.extend, 30)):
         assert lease.remaining() <= 30
         assert (where, lease.extend(60) > 50) == (where, True)
-        assert lease.release() is ReleaseStatus.RELEASED
-        found = soon(servers, NOBODY)
-        assert (where, found) == (where, NOBODY)
-        if not where:
-            break
-        k += 1
+        assert lease.extend(20) < 20
     # ...in any thread: nothing that the interrupted ones had in hand is still held.
-    lease = granted(locks.acquire(KEY, ttl=20))
     extended: list[float] = []
     thread = threading.Thread(target=lambda: extended.append(lease.extend(60)))
     thread.daemon = True
@@ -374,52 +372,45 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
 def test_extend_each_when_interrupted_at_any_opcode_then_the_next_one_extends(
     locks: FastRedlock,
 ) -> None:
-    k, where = 1, "somewhere"
-    while where:
-        leases = [granted(locks.acquire(name, ttl=20)) for name in "ab"]
-        where = interrupted_at(k, lambda leases=leases: locks.extend_each(leases, 30))
+    leases = [granted(locks.acquire(name, ttl=20)) for name in "ab"]
+    for where in every_interrupt(
+        lambda: partial(locks.extend_each, leases, 30), least=50
+    ):
         assert all(lease.remaining() <= 30 for lease in leases)
         lefts = locks.extend_each(leases, 60)
         assert (where, min(left or 0 for left in lefts) > 50) == (where, True)
-        assert set(locks.release_each(leases)) == {ReleaseStatus.RELEASED}
-        k += 1
-    assert k > 50
+        locks.extend_each(leases, 20)
 
 
 @pytest.mark.slow
-def test_extend_when_another_thread_begins_a_shorter_one_at_any_point_then_is_bound(
-    locks: FastRedlock,
+@pytest.mark.parametrize("does", ["begins a shorter one", "releases"])
+def test_extend_when_another_thread_comes_between_at_any_point_then_is_bound_by_it(
+    locks: FastRedlock, does: str
 ) -> None:
-    k, where = 1, "somewhere"
-    while where:
-        lease = granted(locks.acquire(KEY, ttl=20))
-        where = interrupted_at(
-            k,
-            lambda lease=lease: lease.extend(100),
-            # Its command may reach the masters after the other one's.
-            action=lambda lease=lease: lease._begin_extend(5, object()),
-        )
-        assert (where, lease.remaining() <= (5 if where else 100)) == (where, True)
-        assert lease.release() is ReleaseStatus.RELEASED
-        k += 1
-    assert k > 50
+    lease: Lease = granted(locks.acquire(KEY, ttl=20))
 
-
-@pytest.mark.slow
-def test_extend_when_another_thread_releases_at_any_point_then_is_not_valid(
-    locks: FastRedlock,
-) -> None:
-    k, where = 1, "somewhere"
-    while where:
-        lease = granted(locks.acquire(KEY, ttl=20))
-        with suppress(LeaseLostError):
-            where = interrupted_at(
-                k, lambda lease=lease: lease.extend(100), action=lease.release
-            )
-        assert (where, lease.is_valid) == (where, not where)
+    def begin() -> Callable[[], object]:
+        nonlocal lease
         lease.release()
-        k += 1
-    assert k > 50
+        lease = granted(locks.acquire(KEY, ttl=20))
+
+        def extend() -> None:
+            with suppress(LeaseLostError):
+                lease.extend(100)
+
+        return extend
+
+    def between() -> None:
+        if does == "releases":
+            lease.release()
+        else:  # its command may reach the masters after the other one's
+            lease._begin_extend(5, object())
+
+    for where in every_interrupt(begin, between, least=50):
+        if does == "releases":
+            assert (where, lease.is_valid) == (where, not where)
+        else:
+            assert (where, lease.remaining() <= (5 if where else 100)) == (where, True)
 
 
 def test_lease_when_it_is_gone_then_says_so_after_an_interrupted_extend(

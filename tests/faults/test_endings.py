@@ -12,7 +12,30 @@ from tests.support.ending_programs import NAMES
 from tests.support.keys import is_empty
 from tests.support.processes import run_to_its_end
 
+pytestmark = pytest.mark.slow
 DELAYS = ["0.005", "0.02", "0.05", "0.1"]
+METHODS = ["fork", "spawn", "forkserver"]
+# Programs that lose what another client holds on the first three.
+LOSING = [
+    # Seen: up to 7,100 keys on every master.
+    *(("interrupt", "acquire", delay) for delay in DELAYS),
+    # Nobody waits for the roll-back of a round that was lost.
+    *(("lose_each", how) for how in ("ended", "kept", "dropped")),
+    # Such a child ends by os._exit, without the functions of atexit.
+    *(("end_in_child", method, "lose_each") for method in METHODS),
+    ("end_in_forked_child_of_a_user", "0"),
+]
+ALONE = [
+    *(("interrupt", "acquire_each", delay) for delay in DELAYS),
+    *(("interrupt", "release_each", delay) for delay in DELAYS),
+    *(("end_in_child", method, "let_rest") for method in METHODS),
+    # Seen: the roll-back was written, and the process had gone before it ran.
+    *(
+        ("cancel_each", delay, is_kept)
+        for delay in ("0.003", "0.02", "0.1")
+        for is_kept in ("kept", "dropped")
+    ),
+]
 
 
 def end(*words: str) -> subprocess.CompletedProcess[str]:
@@ -20,29 +43,18 @@ def end(*words: str) -> subprocess.CompletedProcess[str]:
     return run_to_its_end(ending_programs.__name__, *words, within=30)
 
 
-def taken_by_another(servers: list[redis.Redis]) -> None:
-    """Let another client hold all names on the first three."""
-    for server in servers[:3]:
-        server.mset(dict.fromkeys(NAMES, "another"))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", DELAYS)
-@pytest.mark.parametrize(
-    "program", ["interrupt_each", "interrupt_release_each", "interrupt_acquire"]
-)
-def test_process_when_it_ends_after_an_interrupt_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], program: str, delay: str
+@pytest.mark.parametrize("words", [*LOSING, *ALONE], ids=" ".join)
+def test_process_when_it_ends_then_leaves_no_key(
+    urls: list[str], servers: list[redis.Redis], words: tuple[str, ...]
 ) -> None:
-    """Seen: up to 7,100 keys on every master."""
-    if program == "interrupt_acquire":
-        taken_by_another(servers)
-    done = end(program, delay, *urls)
+    theirs = servers[:3] if words in LOSING else []
+    for server in theirs:
+        server.mset(dict.fromkeys(NAMES, "another"))
+    done = end(*words, *urls)
     assert (done.returncode, done.stderr) == (0, "")
-    assert is_empty(servers[3:] if program == "interrupt_acquire" else servers)
+    assert is_empty(servers[len(theirs) :])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("delay", ["0.002", "0.003", "0.005"])
 def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
     urls: list[str], servers: list[redis.Redis], delay: str
@@ -53,63 +65,6 @@ def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
     assert is_empty(servers)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("program", ["lose_each", "lose_each_and_keep", "drop"])
-def test_process_when_it_ends_after_a_lost_batch_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], program: str
-) -> None:
-    """Nobody waits for the roll-back of a round that was lost."""
-    taken_by_another(servers)
-    done = end(program, "0.5", *urls)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert is_empty(servers[3:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_child_of_multiprocessing_when_it_ends_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], method: str
-) -> None:
-    """Such a child ends by os._exit, without the functions of atexit."""
-    taken_by_another(servers)
-    done = end("end_in_child", method, "lose_each_and_keep", "0", *urls)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert is_empty(servers[3:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_child_of_multiprocessing_when_a_key_rests_at_its_end_then_is_free(
-    urls: list[str], servers: list[redis.Redis], method: str
-) -> None:
-    done = end("end_in_child", method, "let_rest", "0", *urls)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert is_empty(servers)
-
-
-@pytest.mark.slow
-def test_forked_child_when_it_ends_after_using_its_parents_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis]
-) -> None:
-    taken_by_another(servers)
-    done = end("end_in_forked_child_of_a_user", "0", *urls)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert is_empty(servers[3:])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_kept", ["kept", "dropped"])
-@pytest.mark.parametrize("delay", ["0.003", "0.02", "0.1"])
-def test_loop_when_it_ends_right_after_a_cancellation_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], delay: str, is_kept: str
-) -> None:
-    """Seen: the roll-back was written, and the process had gone before it ran."""
-    done = end("cancel_each", delay, is_kept, *urls)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert is_empty(servers)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize("delay", DELAYS)
 def test_process_when_a_daemon_thread_takes_locks_at_its_end_then_no_round_is_left(
     urls: list[str], servers: list[redis.Redis], delay: str

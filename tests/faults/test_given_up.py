@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -19,8 +18,9 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
 from tests.support.masters import pause, resume
-from tests.support.processes import environment_of_children
+from tests.support.processes import running
 from tests.support.proxy import Proxy, swallowed_syn
+from tests.support.waiting import is_listening, wait_until
 
 ENDS = ("exit", "child", "close", "awaited close", "awaited dropped")
 CALLS = ("connect()", "ping()", "acquire('r', timeout=0)")
@@ -48,8 +48,7 @@ def test_acquire_when_masters_wake_up_after_its_connections_ended_then_leaves_no
         with pytest.raises(QuorumUnreachableError):
             locks.acquire("r")
         resume(masters, 2)
-        time.sleep(0.3)
-        assert are_free(masters.urls, "r")
+        assert wait_until(lambda: are_free(masters.urls, "r"))
 
 
 @pytest.mark.slow
@@ -63,10 +62,13 @@ def test_awaited_release_when_its_master_comes_back_then_is_sent_without_a_call(
             pause(masters, 1)
             await asyncio.sleep(0)
             await lease.release()
-            await asyncio.sleep(2.5)  # the connection is overdue, and given up
+            while locks.stats().losses == 0:  # noqa: ASYNC110
+                # The connection is overdue, and given up; nobody sets an event then.
+                await asyncio.sleep(0.01)
             resume(masters, 1)
-            await asyncio.sleep(1.2)
-            assert await asyncio.to_thread(are_free, masters.urls, "r")
+            assert await asyncio.to_thread(
+                wait_until, lambda: are_free(masters.urls, "r")
+            )
 
     with LocalMasters(3) as masters:
         asyncio.run(use(masters))
@@ -92,27 +94,17 @@ def test_end_when_its_masters_are_just_back_then_sends_what_was_deferred(
     proxies: list[Proxy], how: str
 ) -> None:
     """Seen: keys stood for their ttl, where it ended inside of a back-off."""
-    words = [sys.executable, "-m", ending_programs.__name__, "end_in_a_back_off", how]
-    with subprocess.Popen(
-        [*words, *(proxy.url for proxy in proxies)],
-        env=environment_of_children(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    ) as program:
-        assert program.stdin
-        assert program.stdout
-        assert program.stdout.readline() == "held\n"
+    urls = [proxy.url for proxy in proxies]
+    with running(ending_programs, "end_in_a_back_off", how, *urls) as program:
+        assert program.answer() == "held"
         for proxy in proxies:
             proxy.refuse()
             proxy.reset()
-        program.stdin.write("\n")
-        program.stdin.flush()
-        assert program.stdout.readline() == "UNKNOWN\n"
+        assert program.say("") == "UNKNOWN"
         for proxy in proxies:
             proxy.listen()
         program.communicate("\n", timeout=10)
-    assert are_free([proxy.url for proxy in proxies], "r")
+    assert are_free(urls, "r")
 
 
 @pytest.mark.skipif(which("redis-server") is None, reason="binds it to 127.0.0.2")
@@ -130,7 +122,7 @@ def test_name_when_its_first_address_swallows_then_connects_by_the_next(
             stdout=subprocess.DEVNULL,
         )
         try:
-            time.sleep(0.2)
+            assert wait_until(lambda: is_listening(("127.0.0.2", int(port))))
             script = 'mount --bind "$1" /etc/hosts && shift && exec "$@"'
             words = ["unshare", "-m", "--propagation", "private", "sh", "-c", script]
             words += ["sh", str(hosts), sys.executable, "-c", NAMED.format(call)]

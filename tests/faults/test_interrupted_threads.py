@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from itertools import count
 from types import FrameType
 from typing import Any
 
@@ -76,15 +77,15 @@ def is_served(keeper: Any) -> bool:
     return has_thread("keeper") or not keeper.baton.locked()
 
 
-@pytest.mark.parametrize("kind", [Interrupt, TimeIsUpError])
+KINDS = (Interrupt, TimeIsUpError)  # in turn
+
+
 def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
-    make_locks: MakeLocks, urls: list[str], kind: type[BaseException]
+    make_locks: MakeLocks, urls: list[str]
 ) -> None:
     """Seen: the client renewed nothing from then on, and called no `on_lost`."""
-    k = 0
-    while True:
-        k += 1
-        locks = connected(make_locks(urls))
+    for k in count(1):
+        locks, kind = connected(make_locks(urls)), KINDS[k % 2]
         with locks.lock("warm"):
             pass
         where, came = interrupted(
@@ -94,7 +95,8 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
             break
         assert type(came) is kind, where
         lease = granted(locks.acquire("next", ttl=TTL, keep_alive=True))
-        time.sleep(1.5 * TTL if k % 10 == 0 else 0)
+        if k % 10 == 0:
+            time.sleep(1.5 * TTL)  # it is to be renewed meanwhile
         assert lease.is_valid, where
         # A thread that has the baton, or nobody.
         keeper: Any = locks._driver.keeper
@@ -105,19 +107,16 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
     assert settled(partial(has_thread, "keeper"), False) is False
 
 
-@pytest.mark.parametrize("kind", [Interrupt, TimeIsUpError])
 def test_recalls_when_their_start_is_interrupted_then_the_caller_sees_it(
-    make_locks: MakeLocks, urls: list[str], kind: type[BaseException]
+    make_locks: MakeLocks, urls: list[str]
 ) -> None:
     """Seen: what a handler had raised was taken for "no thread can be started"."""
 
     def rest(locks: FastRedlock) -> None:
         granted(locks.acquire(KEY, timeout=5)).release()
 
-    k = 0
-    while True:
-        k += 1
-        locks = connected(make_locks(urls, linger=5.0))
+    for k in count(1):
+        locks, kind = connected(make_locks(urls, linger=5.0)), KINDS[k % 2]
         where, came = interrupted(k, kind, lambda locks=locks: rest(locks))
         locks.close()
         assert settled(partial(has_thread, "recalls"), False) is False, where
@@ -140,6 +139,6 @@ def test_keep_alive_when_no_thread_can_be_started_then_raises_and_later_keeps(
         with pytest.raises(FastRedlockError, match="not kept: can't start new thread"):
             locks.acquire(KEY, ttl=60, keep_alive=True)
     lease = granted(locks.acquire(KEY, ttl=TTL, timeout=0, keep_alive=True))
-    time.sleep(1.5 * TTL)
+    time.sleep(1.5 * TTL)  # it is to be renewed meanwhile
     assert lease.is_valid
     assert lease.release() is ReleaseStatus.RELEASED

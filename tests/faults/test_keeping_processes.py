@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 import redis
@@ -16,50 +12,23 @@ import redis
 from fastredlock import FastRedlock
 from tests.support import keeping_programs
 from tests.support.calls import granted
-from tests.support.keys import KEY, NOBODY, settled_values
-from tests.support.processes import Fork, environment_of_children, run_to_its_end
+from tests.support.keys import KEY, NOBODY, settled_values, values
+from tests.support.processes import Fork, run_to_its_end, running
 
 pytestmark = pytest.mark.slow
-
-
-@contextmanager
-def program(*words: str) -> Iterator[subprocess.Popen[str]]:
-    """Run one of these programs; end it at last."""
-    process = subprocess.Popen(
-        [sys.executable, "-m", keeping_programs.__name__, *words],
-        env=environment_of_children(),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
-
-
-def ask(process: subprocess.Popen[str], word: str | None = None) -> str:
-    """Send a line, and return the next one that the program tells."""
-    assert process.stdin is not None
-    assert process.stdout is not None
-    if word is not None:
-        process.stdin.write(f"{word}\n")
-        process.stdin.flush()
-    return process.stdout.readline().strip()
 
 
 @pytest.mark.parametrize("name", ["stand_still", "stand_still_awaited"])
 def test_process_when_stopped_beyond_the_ttl_then_knows_at_its_next_line(
     urls: list[str], servers: list[redis.Redis], name: str
 ) -> None:
-    with program(name, *urls) as process:
-        assert ask(process) == "holds"
+    with running(keeping_programs, name, *urls) as process:
+        assert process.answer() == "holds"
         time.sleep(1.5)  # longer than the ttl: it is kept
         os.kill(process.pid, signal.SIGSTOP)
         assert settled_values(servers, NOBODY) == NOBODY
         os.kill(process.pid, signal.SIGCONT)
-        told = ask(process, "go on")
+        told = process.say("go on")
         if name == "stand_still":
             assert told == "[True, False, 0.0, 'raised'] True"
         else:  # told by a line, or cancelled before it
@@ -84,7 +53,7 @@ def test_child_when_forked_then_keeps_nothing_of_its_parent_and_can_keep_its_own
     def look() -> list[object]:
         seen: list[object] = [lease.lost.is_set(), lease.is_valid]
         own = granted(locks.acquire("child", keep_alive=True))
-        time.sleep(1.5)
+        time.sleep(1.5)  # longer than two ttls: it is kept
         return [*seen, own.is_valid, own.release().name]
 
     with FastRedlock(urls, ttl=0.6) as locks:
@@ -100,8 +69,7 @@ def test_child_when_its_parent_has_released_then_nobody_keeps_the_lease(
 ) -> None:
     with FastRedlock(urls, ttl=0.6) as locks:
         lease = granted(locks.acquire(KEY, keep_alive=True))
-        child = Fork(lambda: time.sleep(1.5))
+        child = Fork(lambda: time.sleep(1.2))  # which would renew it every 0.2 s
         lease.release()
-        time.sleep(0.7)
-        assert settled_values(servers, NOBODY) == NOBODY
-        child.result()
+        assert child.result() is None
+        assert values(servers) == NOBODY

@@ -36,67 +36,61 @@ def is_mute(connection: socket.socket) -> bool:
     return not select.select([connection], [], [], 0)[0]
 
 
-def test_bytes_when_nothing_is_set_then_pass_both_ways(proxy: Proxy) -> None:
-    with connected(proxy.url) as client:
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PONG\r\n"
-        assert (proxy.sent_up, proxy.sent_down) == (b"PING\r\n", b"+PONG\r\n")
+@pytest.fixture
+def client(proxy: Proxy) -> Iterator[socket.socket]:
+    """Connect through the proxy; one PING has been answered."""
+    with connected(proxy.url) as opened:
+        opened.sendall(b"PING\r\n")
+        assert opened.recv(64) == b"+PONG\r\n"
+        yield opened
 
 
-def test_delay_when_set_then_the_reply_takes_twice_as_long(proxy: Proxy) -> None:
+def test_bytes_when_nothing_is_set_then_pass_both_ways(
+    proxy: Proxy, client: socket.socket
+) -> None:
+    assert (proxy.sent_up, proxy.sent_down) == (b"PING\r\n", b"+PONG\r\n")
+    assert proxy.connections == 1
+
+
+def test_delay_when_set_then_the_reply_takes_twice_as_long(
+    proxy: Proxy, client: socket.socket
+) -> None:
     proxy.set(delay=0.03)
-    with connected(proxy.url) as client:
-        began = time.monotonic()
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PONG\r\n"
-        assert time.monotonic() - began >= 0.06
+    began = time.monotonic()
+    client.sendall(b"PING\r\n")
+    assert client.recv(64) == b"+PONG\r\n"
+    assert time.monotonic() - began >= 0.06
 
 
-def test_hold_when_replies_are_held_then_they_come_after_it_ends(proxy: Proxy) -> None:
-    proxy.set(holds_down=True)
-    with connected(proxy.url) as client:
+# A fault; what the server sends then; the key it has; what comes once it is healed.
+LOSSES = [
+    ("holds_down", b"+OK\r\n", b"1", b"+OK\r\n"),
+    ("holds_up", b"", None, b"+OK\r\n"),
+    ("drops_replies", b"+OK\r\n", b"1", b""),  # TCP has no gaps
+    ("swallows", b"", None, b""),
+]
+
+
+@pytest.mark.parametrize(("fault", "sent", "value", "comes"), LOSSES)
+def test_bytes_when_held_or_lost_then_the_server_has_executed_or_not(
+    proxy: Proxy, client: socket.socket, servers: list[redis.Redis], fault: str,
+    sent: bytes, value: bytes | None, comes: bytes,
+) -> None:  # fmt: skip
+    proxy.set(**{fault: True})
+    client.sendall(b"SET key 1\r\n")
+    if fault == "swallows":
+        proxy.until(lambda it: it.swallowed == b"SET key 1\r\n")
+    proxy.until(lambda it: it.came_down == b"+PONG\r\n" + sent)
+    assert servers[0].get("key") == value
+    assert is_mute(client)
+    proxy.heal()
+    if comes:
+        assert client.recv(64) == comes
+    else:
         client.sendall(b"PING\r\n")
-        proxy.until(lambda it: it.came_down == b"+PONG\r\n")
+        after = sent + b"+PONG\r\n" if fault == "drops_replies" else sent
+        proxy.until(lambda it: it.came_down == b"+PONG\r\n" + after)
         assert is_mute(client)
-        proxy.heal()
-        assert client.recv(64) == b"+PONG\r\n"
-
-
-def test_hold_when_commands_are_held_then_the_server_has_not_executed(
-    proxy: Proxy, servers: list[redis.Redis]
-) -> None:
-    proxy.set(holds_up=True)
-    with connected(proxy.url) as client:
-        client.sendall(b"SET held 1\r\n")
-        proxy.until(lambda it: it.connections == 1)
-        assert servers[0].get("held") is None
-        proxy.heal()
-        assert client.recv(64) == b"+OK\r\n"
-
-
-def test_drop_when_set_then_the_server_executes_and_nobody_hears(
-    proxy: Proxy, servers: list[redis.Redis]
-) -> None:
-    proxy.set(drops_replies=True)
-    with connected(proxy.url) as client:
-        client.sendall(b"SET dropped 1\r\n")
-        proxy.until(lambda it: it.came_down == b"+OK\r\n")
-        assert servers[0].get("dropped") == b"1"
-        proxy.heal()
-        client.sendall(b"PING\r\n")
-        proxy.until(lambda it: it.came_down.endswith(b"+PONG\r\n"))
-        assert is_mute(client)  # TCP has no gaps
-
-
-def test_swallow_when_set_then_the_server_never_hears(
-    proxy: Proxy, servers: list[redis.Redis]
-) -> None:
-    proxy.set(swallows=True)
-    with connected(proxy.url) as client:
-        client.sendall(b"SET swallowed 1\r\n")
-        proxy.until(lambda it: it.swallowed == b"SET swallowed 1\r\n")
-        assert is_mute(client)
-        assert servers[0].get("swallowed") is None
 
 
 @pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
@@ -118,44 +112,35 @@ def test_slice_when_set_then_the_bytes_come_one_by_one(
             assert {len(part) for part in came} == {1}
 
 
-def test_reset_when_done_then_the_client_gets_a_rst(proxy: Proxy) -> None:
-    with connected(proxy.url) as client:
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PONG\r\n"
-        proxy.reset()
-        with pytest.raises(ConnectionResetError):
-            client.recv(64)
+def test_reset_when_done_then_the_client_gets_a_rst(
+    proxy: Proxy, client: socket.socket
+) -> None:
+    proxy.reset()
+    with pytest.raises(ConnectionResetError):
+        client.recv(64)
 
 
-def test_cut_when_it_resets_then_so_many_bytes_came_before(proxy: Proxy) -> None:
-    with connected(proxy.url) as client:
-        proxy.set(cut_down_after=3, at_cut="hold")
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PO"
-        proxy.reset()
-        with pytest.raises(ConnectionResetError):
-            client.recv(64)
+def test_cut_when_it_resets_then_so_many_bytes_came_before(
+    proxy: Proxy, client: socket.socket
+) -> None:
+    proxy.set(cut_down_after=3, at_cut="hold")
+    client.sendall(b"PING\r\n")
+    assert client.recv(64) == b"+PO"
+    proxy.reset()
+    with pytest.raises(ConnectionResetError):
+        client.recv(64)
 
 
 def test_half_close_when_done_then_only_the_replies_end(
-    proxy: Proxy, servers: list[redis.Redis]
+    proxy: Proxy, client: socket.socket, servers: list[redis.Redis]
 ) -> None:
-    with connected(proxy.url) as client:
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PONG\r\n"
-        proxy.half_close()
-        assert client.recv(64) == b""
-        client.sendall(b"SET half 1\r\n")
-        proxy.until(lambda it: it.came_down.endswith(b"+OK\r\n"))
-        assert servers[0].get("half") == b"1"
-
-
-def test_inject_when_done_then_the_client_reads_it(proxy: Proxy) -> None:
-    with connected(proxy.url) as client:
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PONG\r\n"
-        proxy.inject(b"+OK\r\n")
-        assert client.recv(64) == b"+OK\r\n"
+    proxy.set(cut_down_after=7, at_cut="half-close")
+    client.sendall(b"PING\r\n")
+    assert client.recv(64) == b"+PONG\r\n"
+    assert client.recv(64) == b""
+    client.sendall(b"SET half 1\r\n")
+    proxy.until(lambda it: it.came_down.endswith(b"+OK\r\n"))
+    assert servers[0].get("half") == b"1"
 
 
 def test_refuse_when_done_then_connecting_fails_until_it_listens(proxy: Proxy) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import signal
 import threading
 import time
 from bisect import bisect
@@ -25,7 +24,7 @@ from fastredlock import (
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.interrupts import Interrupt
+from tests.support.interrupts import Interrupt, alarm
 from tests.support.keys import KEY, set_all, settled_values
 from tests.support.masters import pause
 from tests.support.proxy import Proxy
@@ -80,9 +79,9 @@ def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
     handled: list[float] = []
     took: list[tuple[float, float]] = []
 
-    def on_alarm(*_: object) -> None:
+    def on_alarm() -> None:
         handled.append(time.monotonic())
-        time.sleep(0.2)
+        time.sleep(0.2)  # long in the handler
 
     def pairs(number: int) -> None:
         while not is_over.is_set():
@@ -91,16 +90,13 @@ def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
             took.append((began, time.monotonic() - began))
 
     threads = [threading.Thread(target=pairs, args=(number,)) for number in range(8)]
-    old = signal.signal(signal.SIGALRM, on_alarm)
     try:
         for thread in threads:
             thread.start()
-        signal.setitimer(signal.ITIMER_REAL, 0.1, 0.3)
-        while len(handled) < 10:
-            granted(locks.acquire("mine", timeout=20)).release()
+        with alarm(0.1, on_alarm, every=0.3):
+            while len(handled) < 10:
+                granted(locks.acquire("mine", timeout=20)).release()
     finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
         is_over.set()
         for thread in threads:
             thread.join()
@@ -133,6 +129,15 @@ def test_threads_when_a_majority_is_mute_then_none_waits_for_the_rounds_of_other
     assert max(in_threads(bodies)) < 0.2 + 0.1 + SLACK
 
 
+@contextmanager
+def waiting(locks: FastRedlock, rounds: int, count: int = 1) -> Iterator[list[Waiter]]:
+    """Let threads wait for KEY, until they have begun so many rounds."""
+    before = locks.stats().rounds
+    waiters = [Waiter(locks) for _ in range(count)]
+    assert wait_until(lambda: locks.stats().rounds >= before + rounds)
+    yield waiters
+
+
 class Waiter(threading.Thread):
     """Wait for KEY in a thread; `error` is what ended that."""
 
@@ -140,6 +145,7 @@ class Waiter(threading.Thread):
         super().__init__(daemon=True)
         self._locks = locks
         self.error: BaseException | None = None
+        self.start()
 
     def run(self) -> None:
         try:
@@ -154,22 +160,12 @@ class Waiter(threading.Thread):
         return self.error
 
 
-@contextmanager
-def waiting(locks: FastRedlock, rounds: int) -> Iterator[Waiter]:
-    """Let a thread wait for KEY; the block begins when it has begun so many rounds."""
-    waiter = Waiter(locks)
-    before = locks.stats().rounds
-    waiter.start()
-    assert wait_until(lambda: locks.stats().rounds >= before + rounds)
-    yield waiter
-
-
 def test_close_when_another_thread_waits_for_a_taken_lock_then_it_says_closed(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     set_all(servers, b"theirs")
     locks = make_locks(urls)
-    with waiting(locks, rounds=3) as waiter:
+    with waiting(locks, rounds=3) as (waiter,):
         locks.close()
         assert str(waiter.ended_by()) == "this FastRedlock is closed"
 
@@ -182,13 +178,10 @@ def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_clos
     locks = make_locks(masters.urls, round_timeout=0.5, retry=retry)
     locks.connect()
     pause(masters, 3)
-    with waiting(locks, rounds=1) as first:
-        others = [Waiter(locks) for _ in range(3)]
-        for other in others:
-            other.start()
+    with waiting(locks, rounds=1, count=4) as waiters:
         with stopwatch() as elapsed:
             locks.close()
-            found = [str(each.ended_by()) for each in (first, *others)]
+            found = [str(each.ended_by()) for each in waiters]
         assert found == ["this FastRedlock is closed"] * 4
         assert elapsed() < 3
 
@@ -202,8 +195,8 @@ def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
     wanted = [b"theirs"] * 3 + [None] * 2
     locks = make_locks(urls, ttl=60, retry=Retry(delay=0.002, jitter=0))
     for number in range(30):
-        with waiting(locks, rounds=1) as waiter:
-            time.sleep(number / 5000)
+        with waiting(locks, rounds=1) as (waiter,):
+            time.sleep(number / 5000)  # at another moment each time
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
                 ctypes.c_ulong(waiter.ident or 0), ctypes.py_object(Interrupt)
             )
@@ -220,13 +213,8 @@ def test_deadline_when_signals_interrupt_every_wait_then_holds(
     for proxy in proxies:
         proxy.set(holds_down=True)
     calls: list[int] = []
-    old = signal.signal(signal.SIGALRM, lambda *_: calls.append(1))
-    signal.setitimer(signal.ITIMER_REAL, 0.002, 0.002)
-    try:
+    with alarm(0.002, lambda: calls.append(1), every=0.002):
         with stopwatch() as elapsed, pytest.raises(FastRedlockError):
             locks.acquire("r", timeout=0)
         assert 0.2 <= elapsed() < 0.6
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, old)
     assert len(calls) > 20

@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 import redis
@@ -20,13 +21,14 @@ from tests.support import library_process
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import KEY, NOBODY, settled_values, values
-from tests.support.two_libraries import running
+from tests.support.processes import running
+from tests.support.users import allow
 from tests.support.waiters import (
     FALL_BACK,
-    Section,
     Waiters,
     counter,
     gate_of,
+    hand_over,
     is_over,
     is_prompt,
     queue_key,
@@ -51,7 +53,7 @@ def two_wait_for(holder: FastRedlock, others: list[FastRedlock], key: str) -> fl
             waiters.start(
                 lambda i=i, each=each: waiters.take(f"{i}", each, key=key, timeout=9)
             )
-        time.sleep(0.1)
+        time.sleep(0.1)  # nothing shows that a caller polls
         began = time.monotonic()
         lease.release()
         waiters.end()
@@ -95,8 +97,7 @@ def test_queue_when_deleted_again_and_again_then_the_waiters_are_served(
         for i in range(4):
             waiters.come(f"{i}", others[i % 2])
         for _ in range(3):
-            gate.delete(queue_key())
-            time.sleep(0.02)
+            assert wait_until(lambda: gate.delete(queue_key()))  # they enter again
         began = time.monotonic()
         lease.release()
         waiters.end()
@@ -168,18 +169,22 @@ def test_queue_when_full_of_entries_that_nobody_answers_for_then_costs_time_at_m
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     gate = servers[gate_of(5)]
     gate.zadd(queue_key(), {f"foreign {i}": i for i in range(10_000)})
-    with Waiters() as waiters:
-        lease = granted(holder.acquire(KEY, ttl=30))
-        waiters.come("waiter", locks, timeout=30)
-        began = time.monotonic()
-        lease.release()
-        waiters.end()
-    assert waiters.served == ["waiter"]
-    assert waiters.at["waiter"] - began < 3  # after a second of a free key, untold
+    assert hand_over(holder, [locks]) < 3  # after a second of a free key, untold
     assert settled_values(servers, NOBODY) == NOBODY
     left = queued_at(gate)
     assert all(entry.startswith(b"foreign ") for entry in left)
     assert gate.pttl(queue_key()) > 0  # and those are gone with their queue
+
+
+@contextmanager
+def listening(server: redis.Redis, *processes: str) -> Iterator[Any]:
+    """Listen as these processes would, which wait."""
+    channels = [f"fastredlock:waiter:{process}" for process in processes]
+    with server.pubsub(ignore_subscribe_messages=True) as listener:
+        listener.subscribe(*channels)
+        while not all(count for _, count in server.pubsub_numsub(*channels)):
+            listener.get_message(timeout=0.05)
+        yield listener
 
 
 def test_entry_when_it_listens_and_never_comes_then_costs_a_moment(
@@ -187,22 +192,13 @@ def test_entry_when_it_listens_and_never_comes_then_costs_a_moment(
 ) -> None:
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     gate = servers[gate_of(5)]
-    listener = gate.pubsub()
-    listener.subscribe("fastredlock:waiter:idler")
-    listener.get_message(timeout=5)
 
     def trial() -> float:
         gate.zadd(queue_key(), {"idler": 1})
-        with Waiters() as waiters:
-            lease = granted(holder.acquire(KEY, ttl=30))
-            waiters.come("waiter", locks)
-            began = time.monotonic()
-            lease.release()
-            waiters.end()
-        return waiters.at["waiter"] - began
+        return hand_over(holder, [locks])
 
-    assert any(trial() < 2 * FALL_BACK for _ in range(4))
-    listener.close()
+    with listening(gate, "idler"):
+        assert any(trial() < 2 * FALL_BACK for _ in range(4))
     assert is_over(servers)
 
 
@@ -211,25 +207,22 @@ def test_release_when_the_first_is_old_then_the_last_four_are_asked_to_look(
 ) -> None:
     """Seen: 0.5 s where the last one, which alone was asked, was frozen as well."""
     server, processes = servers[0], [f"process{i}" for i in range(6)]
-    listener = server.pubsub(ignore_subscribe_messages=True)
     channels = [f"fastredlock:waiter:{process}" for process in processes]
-    listener.subscribe(*channels)
-    assert wait_until(lambda: all(n for _, n in server.pubsub_numsub(*channels)))
     for place, process in enumerate(processes):
         server.zadd(queue_key(), {process: 1000 + place})
     server.set(KEY, "token")
     asked = (scripts.RELEASE_AND_NOTIFY, 1, KEY, "token")
-    assert server.execute_command("EVAL", *asked) == 2
     heard: list[tuple[str, str]] = []
-
-    def hear() -> list[tuple[str, str]]:
-        while message := listener.get_message(timeout=0.05):
-            heard.append((message["channel"].decode(), message["data"].decode()))
-        return heard
-
     wanted = [(channels[0], KEY), *((each, "?" + KEY) for each in channels[2:])]
-    assert wait_until(lambda: hear() == wanted)
-    listener.close()
+    with listening(server, *processes) as listener:
+        assert server.execute_command("EVAL", *asked) == 2
+
+        def hear() -> list[tuple[str, str]]:
+            while message := listener.get_message(timeout=0.05):
+                heard.append((message["channel"].decode(), message["data"].decode()))
+            return heard
+
+        assert wait_until(lambda: hear() == wanted)
     server.delete(queue_key(), "fastredlock:turn:" + KEY)
 
 
@@ -244,11 +237,7 @@ def test_entries_when_many_never_come_then_cost_a_moment_together(
     """
     holder, among, behind = [connected(make_locks(urls)) for _ in range(3)]
     gate = servers[gate_of(5)]
-    listener = gate.pubsub()
     idlers = [f"idler{i}" for i in range(count)]
-    listener.subscribe(*[f"fastredlock:waiter:{idler}" for idler in idlers])
-    for _ in idlers:
-        listener.get_message(timeout=5)
 
     def trial() -> float:
         now_us = time.time_ns() // 1000
@@ -257,18 +246,18 @@ def test_entries_when_many_never_come_then_cost_a_moment_together(
             waiters.come("among", among)
             gate.zadd(queue_key(), {idler: now_us - 10**6 for idler in idlers[1:]})
             gate.zadd(queue_key(), {idlers[0]: now_us + 1000})
-            time.sleep(0.002)
+            time.sleep(0.002)  # so that its ticket is behind the last of them
             waiters.come("behind", behind)
             assert wait_until(lambda: queued(servers) == count + 2)
-            time.sleep(0.15)
+            time.sleep(0.15)  # the first is old enough that the others are asked
             began = time.monotonic()
             lease.release()
             waiters.end()
         assert waiters.served == ["among", "behind"]
         return waiters.at["among"] - began
 
-    assert any(trial() < 0.15 for _ in range(5))
-    listener.close()
+    with listening(gate, *idlers):
+        assert any(trial() < 0.15 for _ in range(5))
     assert is_over(servers)
 
 
@@ -280,32 +269,28 @@ def test_entry_when_it_never_comes_and_others_try_all_the_time_then_it_is_droppe
     """Seen: each try told it anew, so that who waited behind it waited for ever."""
     holder, hasty, locks = [connected(make_locks(urls)) for _ in range(3)]
     gate = servers[gate_of(5)]
-    listener = gate.pubsub()
-    listener.subscribe("fastredlock:waiter:idler")
-    listener.get_message(timeout=5)
     gate.zadd(queue_key(), {"idler": 1})
     ended = threading.Event()
 
     def try_again_and_again() -> None:
         while not ended.is_set():
             if lease := hasty.acquire(KEY, timeout=timeout):
-                time.sleep(0.004)
+                ended.wait(0.004)
                 lease.release()
-            time.sleep(0.01)
+            ended.wait(0.01)
 
-    with Waiters() as waiters:
+    with listening(gate, "idler"), Waiters() as waiters:
         lease = granted(holder.acquire(KEY, ttl=30))
         waiters.come("waiter", locks)
         waiters.start(try_again_and_again)
         try:
-            time.sleep(0.1)
+            ended.wait(0.1)  # some tries come before the release
             began = time.monotonic()
             lease.release()
             assert wait_until(lambda: "waiter" in waiters.at)
         finally:
             ended.set()
     assert waiters.at["waiter"] - began < 6 * FALL_BACK
-    listener.close()
     assert is_over(servers)
 
 
@@ -351,13 +336,11 @@ def test_channel_when_full_of_noise_then_waiters_are_served_one_at_a_time(
         (waiter,) = queued_at(servers[gate])
         channel = b"fastredlock:waiter:" + waiter
         with noise(urls[gate], channel, messages if is_known else messages[:4]):
-            time.sleep(0.5)
+            assert wait_until(lambda: locks.stats().turns_missed > 50)
             assert locks.acquire("another", timeout=5)
             lease.release()
-            time.sleep(0.5)
-        waiters.end()
+            waiters.end()
     assert sorted(waiters.served) == [f"{i}" for i in range(5)]
-    assert locks.stats().turns_missed > 100
 
     def is_over_by_the_next_calls() -> bool:  # a client at rest reads no late answer
         with granted(locks.acquire("next", timeout=5)):
@@ -394,9 +377,7 @@ def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
     right: str, caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     server = raw(one_master.urls[0])
-    server.execute_command(*f"ACL SETUSER ann reset on >pw {keys} {rules}".split())
-    url = one_master.urls[0].replace("//", "//ann:pw@")
-    locks = connected(make_locks([url]))
+    locks = connected(make_locks([allow(server, one_master, f"{keys} {rules}")]))
     for _ in range(3):
         assert two_wait_for(locks, [locks, locks], KEY) < 9
     # Without +pexpire leases cannot be extended either, which a server's set-up tells.
@@ -412,9 +393,7 @@ def test_turn_when_the_right_to_pexpire_is_missing_then_no_entry_is_left(
 ) -> None:
     """Seen: the entry of the next caller, in a key that would never expire."""
     server = raw(one_master.urls[0])
-    rules = "ACL SETUSER ann reset on >pw ~* &* +@all -pexpire"
-    server.execute_command(*rules.split())
-    user = raw(one_master.urls[0].replace("//", "//ann:pw@"))
+    user = raw(allow(server, one_master, "~* &* +@all -pexpire"))
     asked = (KEY, b"token", 30_000, b"process", 0, 0)
     assert user.execute_command("EVAL", scripts.TAKE_TURN, 1, *asked) == 1
     assert server.exists(queue_key()) == 0
@@ -432,10 +411,9 @@ def test_rights_that_the_warning_names_when_given_then_callers_queue(
         f"~{KEY} ~fastredlock:* resetchannels &fastredlock:* {PAIR} +subscribe "
         "+publish +time +exists +pttl +@sortedset"
     )
-    server.execute_command(*f"ACL SETUSER ann reset on >pw {rules}".split())
-    url = one_master.urls[0].replace("//", "//ann:pw@")
+    url = allow(server, one_master, rules)
     holder, locks = [connected(make_locks([url])) for _ in range(2)]
-    assert is_prompt(lambda: told_in(holder, locks, server))
+    assert is_prompt(lambda: hand_over(holder, [locks], queues_at=[server]))
     assert told(caplog) == []
 
 
@@ -444,10 +422,7 @@ def test_right_to_exists_when_it_is_missing_then_a_try_out_of_turn_is_no_error(
 ) -> None:
     """Seen: QuorumUnreachableError; ASK_TURN did without that right."""
     server = raw(one_master.urls[0])
-    server.execute_command(
-        *["ACL", "SETUSER", "ann", "reset", "on", ">pw", "~*", "&*", "+@all", "-exists"]
-    )
-    url = one_master.urls[0].replace("//", "//ann:pw@")
+    url = allow(server, one_master, "~* &* +@all -exists")
     holder, first, hasty = [connected(make_locks([url])) for _ in range(3)]
     with Waiters() as waiters:
         lease = granted(holder.acquire(KEY, ttl=30))
@@ -456,17 +431,6 @@ def test_right_to_exists_when_it_is_missing_then_a_try_out_of_turn_is_no_error(
         lease.release()
     assert waiters.served == ["first"]
     assert is_over([server])
-
-
-def told_in(holder: FastRedlock, locks: FastRedlock, server: redis.Redis) -> float:
-    with Waiters() as waiters:
-        lease = granted(holder.acquire(KEY, ttl=30))
-        waiters.come("waiter", locks)
-        assert wait_until(lambda: queued([server]) == 1)
-        began = time.monotonic()
-        lease.release()
-        waiters.end()
-    return waiters.at["waiter"] - began
 
 
 def test_server_when_it_speaks_no_resp3_then_callers_poll_and_nothing_is_said(
@@ -503,10 +467,10 @@ def test_redlock_py_when_it_takes_the_same_lock_then_no_update_is_lost(
                 lease = granted(each.acquire(KEY, timeout=20))
             waits.append(elapsed())
             value = int(path.read_text())
-            time.sleep(0.001)
+            time.sleep(0.001)  # so that two that overlap lose an update
             path.write_text(str(value + 1))
             lease.release()
-            time.sleep(0.002)
+            time.sleep(0.002)  # theirs polls: it is to have its share
 
     with running(library_process, "redlock-py", "redlock", KEY, *urls[:n]) as theirs:
         theirs.tell(f"count {path} 60")
@@ -517,31 +481,3 @@ def test_redlock_py_when_it_takes_the_same_lock_then_no_update_is_lost(
     assert path.read_text() == "150"
     assert sorted(waits)[45] < 2 * FALL_BACK
     assert is_over(servers[:n])
-
-
-@pytest.mark.slow
-@blocking
-def test_redis_py_lock_when_it_takes_the_same_lock_then_they_exclude_each_other(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    locks, section = connected(make_locks(urls[:1])), Section()
-
-    def theirs() -> None:
-        with redis.Redis.from_url(urls[0]) as client:
-            for _ in range(30):
-                with client.lock(KEY, timeout=20, sleep=0.003), section:
-                    time.sleep(0.002)
-                time.sleep(0.004)
-
-    def ours() -> None:
-        for _ in range(30):
-            with locks.lock(KEY, timeout=20), section:
-                time.sleep(0.002)
-            time.sleep(0.001)
-
-    with Waiters() as waiters:
-        for work in (theirs, ours, ours):
-            waiters.start(work)
-    section.assert_exclusive()
-    assert section.entered == 90
-    assert is_over(servers[:1])

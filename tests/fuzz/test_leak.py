@@ -9,6 +9,6 @@ from .leak import ALLOWED_GROWTH, growth
 
 @pytest.mark.slow
 def test_memory_when_many_rounds_are_run_then_stays_flat() -> None:
-    before, after = growth(30_000)
+    before, after = growth(20_000)
     assert after.resident - before.resident < ALLOWED_GROWTH
     assert after.descriptors == before.descriptors

@@ -15,7 +15,7 @@ from typing import Any
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters, MemoryLocks, MemoryMasters
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
-from tests.support.awaited import AwaitedLocks, LoopThread
+from tests.support.awaited import Awaited, LoopThread, awaited_locks
 
 STAGES = ["memory", "memory-asyncio", "real", "real-asyncio"]
 
@@ -42,14 +42,6 @@ class Stage:
     def close(self) -> None:
         for locks in self._made:
             locks.close()
-
-
-class AwaitedMemoryLocks(AwaitedLocks):
-    """The awaitable MemoryLocks under the names of the blocking one."""
-
-    def __init__(self, thread: LoopThread, *args: Any, **options: Any) -> None:
-        self._thread = thread
-        self._locks = LoopMemoryLocks(*args, **options)
 
 
 @contextmanager
@@ -80,7 +72,7 @@ def memory_stage(masters: MemoryMasters, thread: LoopThread | None) -> Stage:
     return Stage(
         masters,
         lambda seconds: thread.run(clock.advance(seconds)),
-        lambda **given: AwaitedMemoryLocks(thread, masters, **given),
+        lambda **given: Awaited(thread.run, LoopMemoryLocks(masters, **given)),
     )
 
 
@@ -92,5 +84,5 @@ def real_stage(masters: LocalMasters, thread: LoopThread | None) -> Stage:
     return Stage(
         masters,
         lambda seconds: thread.run(asyncio.sleep(seconds)),
-        lambda **given: AwaitedLocks(thread, masters.urls, **given),
+        lambda **given: awaited_locks(thread, masters.urls, **given),
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 
 import pytest
 import redis
@@ -17,6 +16,7 @@ from tests.support.calls import granted, reason
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
 from tests.support.server_binaries import PROGRAMS
+from tests.support.users import allow
 from tests.support.waiting import wait_until
 
 LEAST = "+set +get +del +pexpire +eval +evalsha"
@@ -36,22 +36,11 @@ def server(master: LocalMasters, raw: Raw) -> redis.Redis:
     return server
 
 
-def allow(server: redis.Redis, rules: str, keys: str = "~*") -> None:
-    """Let user ann do this and nothing else, from now on."""
-    words = f"ACL SETUSER ann reset on >pw {keys} {rules}".split()
-    server.execute_command(*words)
-
-
-def allow_scripts(server: redis.Redis, rules: str, keys: str = "~*") -> None:
-    """Let ann do this, and release by scripts alone."""
-    allow(server, rules, keys)
-    for name in ("delifeq", "delex"):
-        with suppress(redis.ResponseError):  # the server does not know it
-            server.execute_command("ACL", "SETUSER", "ann", f"-{name}")
-
-
-def as_ann(master: LocalMasters) -> str:
-    return master.urls[0].replace("//", "//ann:pw@")
+def without_native_release(rules: str, server: redis.Redis) -> str:
+    """Forbid the commands that release, so that scripts do."""
+    names = ("delifeq", "delex")
+    known = server.execute_command("COMMAND INFO", *names)
+    return " ".join([rules, *(f"-{n}" for n, k in zip(names, known, strict=True) if k)])
 
 
 def refusal(locks: FastRedlock) -> str:
@@ -82,14 +71,14 @@ def test_user_when_it_may_set_and_not_release_then_gets_no_lock_and_the_right_is
     caplog: pytest.LogCaptureFixture, rules: str, right: str,
 ) -> None:  # fmt: skip
     """Seen: it locked, never released, and said nothing."""
-    allow_scripts(server, rules)
-    locks = make_locks([as_ann(master)], ttl=60)
+    ann = allow(server, master, without_native_release(f"~* {rules}", server))
+    locks = make_locks([ann], ttl=60)
     said = reason(locks)
     assert "may not release locks (" in said
     assert said.endswith(f"so it gets no vote: grant {right}")
     assert server.dbsize() == 0
     assert [text.endswith(f"grant {right}") for text in told(caplog)] == [True]
-    allow(server, "+@all")  # no new client is needed
+    allow(server, master, "~* +@all")  # no new client is needed
     assert wait_until(lambda: is_used(locks))
 
 
@@ -97,22 +86,22 @@ def test_user_when_it_may_set_and_not_release_then_gets_no_lock_and_the_right_is
 def test_user_when_it_may_not_write_numbers_then_gets_no_lock_with_fencing_alone(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis, right: str
 ) -> None:
-    allow(server, f"+@all -{right}")
-    said = reason(make_locks([as_ann(master)], ttl=60, fencing=True))
+    ann = allow(server, master, f"~* +@all -{right}")
+    said = reason(make_locks([ann], ttl=60, fencing=True))
     assert "may not write numbers of grants (" in said
     assert said.endswith("so it gets no vote: grant +zadd +zscore +pexpire")
     assert server.dbsize() == 0
-    assert is_used(make_locks([as_ann(master)]))
+    assert is_used(make_locks([ann]))
 
 
 def test_user_without_scripts_when_the_release_is_native_then_locks_and_is_warned(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    allow(server, "+@all -@scripting")
+    ann = allow(server, master, "~* +@all -@scripting")
     if not any(server.execute_command("COMMAND INFO", "delifeq", "delex")):
         pytest.skip("this server has no native release")
-    locks = make_locks([as_ann(master)], ttl=60)
+    locks = make_locks([ann], ttl=60)
     lease = granted(locks.acquire(KEY, timeout=0))
     assert lease.extend(50) > 40
     server.client_kill_filter(skipme=True, _type="normal")
@@ -122,7 +111,7 @@ def test_user_without_scripts_when_the_release_is_native_then_locks_and_is_warne
     (text,) = told(caplog)
     assert "runs no scripts (EVALSHA: NOPERM" in text
     with pytest.raises(FastRedlockError):
-        make_locks([as_ann(master)], fencing=True).acquire(KEY, timeout=0)
+        make_locks([ann], fencing=True).acquire(KEY, timeout=0)
 
 
 def is_used(locks: FastRedlock) -> bool:
@@ -140,8 +129,8 @@ def test_user_when_it_may_release_then_no_alarm_is_false(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture, keys: str, rules: str,
 ) -> None:  # fmt: skip
-    allow(server, rules, keys)
-    locks = make_locks([as_ann(master)])
+    ann = allow(server, master, f"{keys} {rules}")
+    locks = make_locks([ann])
     lease = granted(locks.acquire(KEY, timeout=0))
     assert lease.extend(5) > 0
     assert lease.release() is ReleaseStatus.RELEASED
@@ -152,8 +141,8 @@ def test_user_when_it_may_load_and_not_eval_then_is_warned_and_releases_after_a_
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    allow(server, "+@all -eval")
-    locks = make_locks([as_ann(master)], ttl=60)
+    ann = allow(server, master, "~* +@all -eval")
+    locks = make_locks([ann], ttl=60)
     lease = granted(locks.acquire(KEY, timeout=0))
     assert [text.endswith("grant +eval") for text in told(caplog)] == [True]
     server.script_flush()
@@ -167,15 +156,15 @@ def test_right_when_taken_away_then_the_release_waits_for_it_and_no_lock_is_take
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture, rules: str,
 ) -> None:  # fmt: skip
-    allow(server, "+@all")
-    locks = make_locks([as_ann(master)], ttl=60)
+    ann = allow(server, master, "~* +@all")
+    locks = make_locks([ann], ttl=60)
     lease = granted(locks.acquire(KEY, timeout=0))
-    allow_scripts(server, rules)
+    allow(server, master, without_native_release(f"~* {rules}", server))
     assert lease.release() is ReleaseStatus.UNKNOWN
     assert any("may not release locks" in text for text in told(caplog))
     assert "may not release locks" in reason(locks)
     assert server.get(KEY) == lease.token
-    allow(server, "+@all")
+    allow(server, master, "~* +@all")
     assert wait_until(lambda: is_used(locks))
     assert server.exists(KEY) == 0
 
@@ -185,10 +174,10 @@ def test_key_when_it_may_be_set_and_not_read_then_the_release_says_which_right(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     try:
-        allow_scripts(server, "+@all", "%W~*")
+        ann = allow(server, master, without_native_release("%W~* +@all", server))
     except redis.ResponseError:
         pytest.skip("this server is too old for such a right (Redis < 7)")
-    locks = make_locks([as_ann(master)], ttl=0.5)
+    locks = make_locks([ann], ttl=0.5)
     lease = granted(locks.acquire(KEY, timeout=0))
     assert lease.release() is ReleaseStatus.UNKNOWN
     assert any("grant its user the key (~...)" in text for text in told(caplog))
@@ -201,16 +190,16 @@ def test_release_script_when_not_ours_then_only_the_call_is_tried(
         b'if redis.call("get",KEYS[1])==ARGV[1] then '
         b'return redis.call("unlink",KEYS[1]) else return 0 end'
     )
-    allow(server, "+@all -del")
-    locks = make_locks([as_ann(master)], release_script=ours)
+    ann = allow(server, master, "~* +@all -del")
+    locks = make_locks([ann], release_script=ours)
     assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
 
 
 def test_python_redis_lock_when_it_may_not_release_then_raises(
     master: LocalMasters, server: redis.Redis
 ) -> None:
-    allow(server, "+@all -evalsha -eval")
-    client = redis.Redis.from_url(as_ann(master), protocol=2)
+    ann = allow(server, master, "~* +@all -evalsha -eval")
+    client = redis.Redis.from_url(ann, protocol=2)
     with client, pytest.raises(Exception, match="may not release locks"):
         RedisLock(client, KEY, expire=60).acquire(blocking=False)
     assert server.dbsize() == 0
@@ -223,9 +212,9 @@ def test_marker_when_its_keys_are_forbidden_then_is_told_and_the_uptime_counts(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    allow(server, "+@all", "~orders:*")
+    ann = allow(server, master, "~orders:* +@all")
     time.sleep(max(0, 1.6 - server.info("server")["uptime_in_seconds"]))
-    locks = make_locks([as_ann(master)], ttl=0.5, max_ttl=0.5, round_timeout=0.4)
+    locks = make_locks([ann], ttl=0.5, max_ttl=0.5, round_timeout=0.4)
     assert wait_until(lambda: is_used(locks))
     (text,) = told(caplog)
     assert "cannot keep the marker fastredlock:voter (" in text
@@ -236,8 +225,8 @@ def test_info_when_forbidden_and_there_is_a_max_ttl_then_what_is_lost_is_told(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
-    allow(server, "+@all -info")
-    locks = make_locks([as_ann(master)], ttl=60, max_ttl=60)
+    ann = allow(server, master, "~* +@all -info")
+    locks = make_locks([ann], ttl=60, max_ttl=60)
     assert "votes in 6" in reason(locks)
     (text,) = told(caplog)
     assert "does not tell its run id and uptime (INFO)" in text
@@ -249,8 +238,8 @@ def test_server_when_twice_and_info_is_forbidden_then_its_marker_gives_it_away(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """One server under two names; its run id is not told."""
-    allow(server, "+@all -info")
-    twice = [as_ann(master), as_ann(master).replace("127.0.0.1", "localhost")]
+    ann = allow(server, master, "~* +@all -info")
+    twice = [ann, ann.replace("127.0.0.1", "localhost")]
     locks = make_locks([*twice, "redis://127.0.0.1:1"], ttl=60, max_ttl=60)
     assert wait_until(lambda: "one server has one vote" in refusal(locks))
     assert any("has a copy of its data: grant +info" in text for text in told(caplog))
@@ -260,9 +249,9 @@ def test_servers_when_two_and_info_is_forbidden_then_both_may_vote(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis, raw: Raw
 ) -> None:
     with LocalMasters(1) as other:
-        for each in (server, raw(other.urls[0])):
-            allow(each, "+@all -info")
-        names = [as_ann(master), as_ann(other), "redis://127.0.0.1:1"]
+        rules = "~* +@all -info"
+        anns = allow(server, master, rules), allow(raw(other.urls[0]), other, rules)
+        names = [*anns, "redis://127.0.0.1:1"]
         locks = make_locks(names, ttl=0.3, max_ttl=0.3, round_timeout=0.2)
 
         def votes() -> list[Vote]:

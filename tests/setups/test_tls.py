@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -13,11 +14,11 @@ from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
 from tests.support.awaited import DRIVERS
 from tests.support.calls import granted, reason
 from tests.support.certificates import Certificates, tls_master
+from tests.support.fake_server import Stranger
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy
-from tests.support.strangers import Stranger
 from tests.support.waiting import stopwatch, wait_until
 
 SPEAKS = "does the server speak"
@@ -65,15 +66,6 @@ def test_lease_when_all_masters_speak_tls_then_is_taken_extended_and_released(
     assert lease.extend(20) > 15
     assert lease.release() is ReleaseStatus.RELEASED
     assert granted(other.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
-
-
-def test_rounds_when_there_are_many_over_tls_then_all_are_won(
-    make_locks: MakeLocks, tls_ports: list[int], options: str
-) -> None:
-    locks = make_locks([url(port, options) for port in tls_ports])
-    for _ in range(200):
-        assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
-    assert locks.stats().won >= 200
 
 
 def test_many_at_once_when_over_tls_then_all_are_granted_and_released(
@@ -138,45 +130,38 @@ def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
 # --- trusted certificates -------------------------------------------------------------
 
 
-def test_certificate_when_only_the_system_cas_are_trusted_then_is_refused(
-    make_locks: MakeLocks, tls_ports: list[int]
-) -> None:
-    told = reason(make_locks([url(tls_ports[0])]))
-    assert told.startswith("TLS:")
-    assert "certificate" in told
+REFUSED = [
+    ("127.0.0.1", "", ["TLS:", "certificate"]),  # the system's CAs alone
+    ("localhost", "ca", ["hostname mismatch", "localhost"]),
+]
+ACCEPTED = [
+    ("127.0.0.1", "system"),  # where one of the system's CAs signed it
+    ("127.0.0.1", "?ssl_cert_reqs=none"),
+    ("localhost", "ca&ssl_check_hostname=false"),
+    ("localhost", "ca&ssl_cert_reqs=none"),
+]
 
 
-def test_certificate_when_a_system_ca_signed_it_then_is_accepted(
-    make_locks: MakeLocks,
-    tls_ports: list[int],
-    certificates: Certificates,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
-    locks = make_locks([url(tls_ports[0])])
-    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+@pytest.mark.parametrize(("host", "trusted", "texts"), REFUSED)
+def test_certificate_when_it_is_not_to_be_trusted_then_is_refused(
+    make_locks: MakeLocks, tls_ports: list[int], options: str, host: str, trusted: str,
+    texts: list[str],
+) -> None:  # fmt: skip
+    trust = trusted.replace("ca", options, 1)
+    told = reason(make_locks([url(tls_ports[0], trust, host=host)]))
+    assert [text for text in texts if text not in told] == []
 
 
-def test_certificate_when_it_is_for_another_name_then_is_refused(
-    make_locks: MakeLocks, tls_ports: list[int], options: str
-) -> None:
-    told = reason(make_locks([url(tls_ports[0], options, host="localhost")]))
-    assert "hostname mismatch" in told
-    assert "localhost" in told
-
-
-@pytest.mark.parametrize("said", ["&ssl_check_hostname=false", "&ssl_cert_reqs=none"])
-def test_certificate_when_checks_are_waived_by_name_then_is_accepted(
-    make_locks: MakeLocks, tls_ports: list[int], options: str, said: str
-) -> None:
-    locks = make_locks([url(tls_ports[0], options + said, host="localhost")])
-    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
-
-
-def test_certificate_when_cert_reqs_is_none_then_needs_no_ca(
-    make_locks: MakeLocks, tls_ports: list[int]
-) -> None:
-    locks = make_locks([url(tls_ports[0], "?ssl_cert_reqs=none")])
+@pytest.mark.parametrize(("host", "trusted"), ACCEPTED)
+def test_certificate_when_it_is_trusted_or_checks_are_waived_then_is_accepted(
+    make_locks: MakeLocks, tls_ports: list[int], certificates: Certificates,
+    options: str, monkeypatch: pytest.MonkeyPatch, host: str, trusted: str,
+) -> None:  # fmt: skip
+    if trusted == "system":
+        monkeypatch.setenv("SSL_CERT_FILE", str(certificates.authority))
+        trusted = ""
+    trust = trusted.replace("ca", options, 1)
+    locks = make_locks([url(tls_ports[0], trust, host=host)])
     assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
 
 
@@ -194,24 +179,32 @@ def test_client_when_the_server_wants_a_certificate_then_shows_the_one_it_has(
 # --- the wrong protocol on a port -----------------------------------------------------
 
 
+PLAIN, TLS = "a plain server", "a server of TLS"
+WRONG = [  # what is there, how it is named, and what the vote says
+    (PLAIN, "rediss", [SPEAKS]),
+    (TLS, "redis", ["rediss://"]),
+    (b"-ERR unknown command\r\n", "rediss", ["TLS: wrong version number", SPEAKS]),
+    (b"\x15\x03\x03\x00\x02\x02\x46", "redis", ["speaks TLS: use rediss:// for this"]),
+    (None, "rediss", ["no answer to TLS yet"]),
+]
+
+
 @pytest.mark.slow
-def test_plain_server_when_behind_rediss_then_fails_in_the_round_and_says_why(
-    make_locks: MakeLocks, urls: list[str], options: str
-) -> None:
-    plain = urls[0].replace("redis://", "rediss://") + options
-    with stopwatch() as elapsed:
-        told = reason(make_locks([plain], round_timeout=ROUND))
-    assert SPEAKS in told
+@pytest.mark.parametrize(("there", "scheme", "texts"), WRONG)
+def test_port_when_it_speaks_otherwise_then_fails_in_the_round_and_says_why(
+    make_locks: MakeLocks, tls_ports: list[int], urls: list[str], options: str,
+    there: str | bytes | None, scheme: str, texts: list[str],
+) -> None:  # fmt: skip
+    with Stranger(there if isinstance(there, bytes) else None) as stranger:
+        port = stranger.address[1]
+        if isinstance(there, str):
+            port = tls_ports[0] if there is TLS else urlsplit(urls[0]).port or 0
+        master = url(port, options if scheme == "rediss" else "")
+        master = master.replace("rediss", scheme)
+        with stopwatch() as elapsed:
+            told = reason(make_locks([master], round_timeout=ROUND))
+    assert [text for text in texts if text not in told] == []
     assert elapsed() < ROUND + 1.0
-
-
-def test_plain_server_when_it_answers_at_once_then_the_vote_says_why(
-    make_locks: MakeLocks, options: str
-) -> None:
-    with Stranger(b"-ERR unknown command\r\n") as stranger:
-        told = reason(make_locks([url(stranger.address[1], options)]))
-    assert told.startswith("TLS: wrong version number")
-    assert SPEAKS in told
 
 
 def test_plain_server_when_it_is_a_minority_then_the_others_grant_at_once(
@@ -225,34 +218,6 @@ def test_plain_server_when_it_is_a_minority_then_the_others_grant_at_once(
             return SPEAKS in str(lease.votes[0].text)
 
     assert wait_until(is_told)  # they do not wait for its answer
-
-
-def test_tls_server_when_behind_redis_then_fails_in_the_round_and_says_why(
-    make_locks: MakeLocks, tls_ports: list[int]
-) -> None:
-    with stopwatch() as elapsed:
-        plain = make_locks([("127.0.0.1", tls_ports[0])], round_timeout=ROUND)
-        told = reason(plain)
-    assert "rediss://" in told
-    assert elapsed() < ROUND + 1.0
-
-
-def test_tls_server_when_it_sends_an_alert_then_the_vote_names_rediss(
-    make_locks: MakeLocks,
-) -> None:
-    with Stranger(b"\x15\x03\x03\x00\x02\x02\x46") as stranger:
-        told = reason(make_locks([stranger.address]))
-    assert told == "speaks TLS: use rediss:// for this master"
-
-
-@pytest.mark.slow
-def test_tls_when_the_server_never_answers_then_the_vote_says_so(
-    make_locks: MakeLocks, options: str
-) -> None:
-    with Stranger(None) as mute, stopwatch() as elapsed:
-        locks = make_locks([url(mute.address[1], options)], round_timeout=ROUND)
-        assert "no answer to TLS yet" in reason(locks)
-    assert elapsed() < ROUND + 1.0
 
 
 # --- passwords ------------------------------------------------------------------------

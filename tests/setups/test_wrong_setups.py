@@ -6,7 +6,7 @@ import logging
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -30,7 +30,7 @@ from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
 from tests.support.server_binaries import PROGRAMS
-from tests.support.waiting import wait_until
+from tests.support.waiting import is_listening, wait_until
 
 IMPATIENT = Retry(delay=0.01)
 
@@ -126,12 +126,6 @@ def test_cluster_node_when_given_as_a_master_then_is_told_once(
     with LocalMasters(1, options=("--cluster-enabled", "yes")) as node:
         (told,) = warnings_of(caplog, make_locks([*urls[:2], *node.urls]))
     assert "is a cluster node" in told
-
-
-def is_listening(address: tuple[str, int]) -> bool:
-    with suppress(ConnectionRefusedError), socket.create_connection(address):
-        return True
-    return False
 
 
 @contextmanager

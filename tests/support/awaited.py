@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable
 from concurrent.futures import CancelledError
@@ -18,7 +19,7 @@ from typing import Any, TypeVar
 
 import uvloop
 
-from fastredlock.asyncio import FastRedlock, Lease
+from fastredlock.asyncio import FastRedlock
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -109,149 +110,84 @@ class LoopThread:
         assert not self.complaints, self.complaints
 
 
-class AwaitedLease:
-    """A lease whose calls block."""
-
-    def __init__(self, thread: LoopThread, lease: Lease) -> None:
-        self._thread = thread
-        self._lease = lease
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._lease, name)
-
-    def __repr__(self) -> str:
-        return repr(self._lease)
-
-    def extend(self, *args: Any, **options: Any) -> Any:
-        return self._thread.run(self._lease.extend(*args, **options))
-
-    def keep_alive(self, *args: Any, **options: Any) -> None:
-        async def keep() -> None:
-            self._lease.keep_alive(*args, **options)
-
-        self._thread.run(keep())
-
-    @property
-    def lost(self) -> AwaitedLost:
-        return AwaitedLost(self._thread, self._lease.lost)
-
-    def release(self) -> Any:
-        return self._thread.run(self._lease.release())
-
-    def __enter__(self) -> AwaitedLease:
-        self._thread.run(self._lease.__aenter__())
-        return self
-
-    def __exit__(self, *error: Any) -> None:
-        self._thread.run(self._lease.__aexit__(*error))
+# Methods of the awaitable client, its leases and what tells of a loss, that are awaited
+# or need the loop. All other calls are made at once, where the test is.
+ON_LOOP = {
+    *("acquire", "acquire_all", "acquire_each", "release_each", "extend_each"),
+    *("holders", "break_", "connect", "ping", "close", "extend", "release", "wait"),
+    "keep_alive",
+}
 
 
-class AwaitedLost:
-    """The `lost` of a lease, whose wait blocks."""
+class Awaited:
+    """An awaitable object behind a blocking face; what its calls return is one, too.
 
-    def __init__(self, thread: LoopThread, lost: Any) -> None:
-        self._thread = thread
-        self.is_set = lost.is_set
-        self._wait = lost.wait
+    `run` runs a coroutine to its end.
+    """
 
-    def wait(self, timeout: float | None = None) -> Any:
-        return self._thread.run(self._wait(timeout))
-
-
-class AwaitedLock:
-    """A `lock()` whose block is a plain with block."""
-
-    def __init__(self, thread: LoopThread, lock: Any) -> None:
-        self._thread = thread
-        self._lock = lock
-
-    def __enter__(self) -> AwaitedLease:
-        return AwaitedLease(self._thread, self._thread.run(self._lock.__aenter__()))
-
-    def __exit__(self, *error: Any) -> None:
-        self._thread.run(self._lock.__aexit__(*error))
-
-
-class AwaitedRate(AwaitedLock):
-    """A `rate()` whose block is a plain with block."""
-
-    def __enter__(self) -> Any:
-        return self._thread.run(self._lock.__aenter__())
-
-
-class AwaitedLocks:
-    """A FastRedlock whose calls block."""
-
-    def __init__(self, thread: LoopThread, *args: Any, **options: Any) -> None:
-        self._thread = thread
-        self._locks = FastRedlock(*args, **options)
+    def __init__(
+        self, run: Callable[[Coroutine[Any, Any, Any]], Any], awaitable: Any
+    ) -> None:
+        vars(self).update(_run=run, _awaitable=awaitable)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._locks, name)
+        value = getattr(self._awaitable, name)
+        if name == "lost":
+            return Awaited(self._run, value)
+        if not callable(value) or isinstance(value, type):
+            return value
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            if name.endswith("_each"):
+                arguments = tuple(map(bare, arguments))
+            if name in ON_LOOP:
+                return self._faced(self._run(awaited(value, *arguments, **options)))
+            result = value(*arguments, **options)
+            if inspect.isawaitable(result):
+                result = self._run(awaited(lambda: result))
+            return self._faced(result)
+
+        return call
+
+    def _faced(self, result: Any) -> Any:
+        if isinstance(result, list):
+            return [self._faced(each) for each in result]
+        if result is self._awaitable:
+            return self
+        is_block = hasattr(result, "__aenter__")
+        return Awaited(self._run, result) if is_block else result
+
+    def __setattr__(self, name: str, value: object) -> None:
+        setattr(self._awaitable, name, value)
 
     def __repr__(self) -> str:
-        return repr(self._locks)
+        return repr(self._awaitable)
 
     def __reduce__(self) -> Any:
-        return self._locks.__reduce__()
+        return self._awaitable.__reduce__()
 
-    def __enter__(self) -> AwaitedLocks:
-        return self
+    def __enter__(self) -> Any:
+        return self._faced(self._run(awaited(self._awaitable.__aenter__)))
 
-    def __exit__(self, *error: Any) -> None:
-        self.close()
+    def __exit__(self, *error: Any) -> Any:
+        return self._run(awaited(self._awaitable.__aexit__, *error))
 
-    def acquire(self, *args: Any, **options: Any) -> AwaitedLease | None:
-        return self._leased(self._thread.run(self._locks.acquire(*args, **options)))
 
-    def acquire_all(self, *args: Any, **options: Any) -> AwaitedLease | None:
-        return self._leased(self._thread.run(self._locks.acquire_all(*args, **options)))
+async def awaited(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
+    """Call a method, on the loop, and wait for what it returns."""
+    result = method(*arguments, **options)
+    return await result if inspect.isawaitable(result) else result
 
-    def acquire_each(self, *args: Any, **options: Any) -> list[AwaitedLease | None]:
-        taken = self._thread.run(self._locks.acquire_each(*args, **options))
-        return [self._leased(lease) for lease in taken]
 
-    def release_each(self, leases: Iterable[Any]) -> Any:
-        bare: Any = getattr(leases, "_lease", leases)
-        if bare is leases and isinstance(leases, Iterable):
-            bare = [getattr(lease, "_lease", lease) for lease in leases]
-        return self._thread.run(self._locks.release_each(bare))
+def bare(leases: Any) -> Any:
+    """Return leases without their blocking faces."""
+    if isinstance(leases, Awaited):
+        return leases._awaitable
+    if isinstance(leases, str | bytes) or not isinstance(leases, Iterable):
+        return leases
+    return [getattr(lease, "_awaitable", lease) for lease in leases]
 
-    def extend_each(self, leases: Iterable[Any], ttl: float | None = None) -> Any:
-        bare: Any = getattr(leases, "_lease", leases)
-        if bare is leases and isinstance(leases, Iterable):
-            bare = [getattr(lease, "_lease", lease) for lease in leases]
-        return self._thread.run(self._locks.extend_each(bare, ttl))
 
-    def adopt(self, *args: Any, **options: Any) -> AwaitedLease | None:
-        return self._leased(self._locks.adopt(*args, **options))
-
-    def lock(self, *args: Any, **options: Any) -> AwaitedLock:
-        return AwaitedLock(self._thread, self._locks.lock(*args, **options))
-
-    def lock_all(self, *args: Any, **options: Any) -> AwaitedLock:
-        return AwaitedLock(self._thread, self._locks.lock_all(*args, **options))
-
-    def semaphore(self, *args: Any, **options: Any) -> AwaitedLock:
-        return AwaitedLock(self._thread, self._locks.semaphore(*args, **options))
-
-    def rate(self, *args: Any, **options: Any) -> AwaitedRate:
-        return AwaitedRate(self._thread, self._locks.rate(*args, **options))
-
-    def holders(self, *args: Any, **options: Any) -> Any:
-        return self._thread.run(self._locks.holders(*args, **options))
-
-    def break_(self, *args: Any, **options: Any) -> Any:
-        return self._thread.run(self._locks.break_(*args, **options))
-
-    def connect(self) -> None:
-        self._thread.run(self._locks.connect())
-
-    def ping(self, *args: Any, **options: Any) -> Any:
-        return self._thread.run(self._locks.ping(*args, **options))
-
-    def close(self, **options: Any) -> None:
-        self._thread.run(self._locks.close(**options))
-
-    def _leased(self, lease: Lease | None) -> AwaitedLease | None:
-        return None if lease is None else AwaitedLease(self._thread, lease)
+def awaited_locks(thread: LoopThread, *args: Any, **options: Any) -> Any:
+    """Make an awaitable FastRedlock whose calls block."""
+    return Awaited(thread.run, FastRedlock(*args, **options))

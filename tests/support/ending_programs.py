@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import gc
+import inspect
 import multiprocessing
 import os
 import signal
@@ -25,72 +26,77 @@ from fastredlock import asyncio as awaitable
 
 NAMES = [f"r{i}" for i in range(10_000)]
 TTL = 60.0  # s; round timeout 1 s or more
-kept: FastRedlock | None = None
+kept: Any = None  # what outlives the calls
 
 
 class Alarm(BaseException):
     """Interrupt a call, as KeyboardInterrupt does."""
 
 
-def on_alarm(*_: object) -> None:
+def raise_alarm(*_: object) -> None:
     raise Alarm
 
 
-def after(delay: float) -> None:
-    """Raise Alarm in the main thread, `delay` s from now."""
-    signal.signal(signal.SIGALRM, on_alarm)
-    signal.setitimer(signal.ITIMER_REAL, delay)
+def rest(locks: FastRedlock, *names: str) -> None:
+    """Let keys rest in a client."""
+    for name in names * 3:
+        with locks.lock(name):
+            pass
 
 
-def interrupt_each(delay: str, *urls: str) -> None:
-    """End right after an acquire_each was interrupted."""
-    locks = FastRedlock(urls)
-    locks.connect()
-    after(float(delay))
-    leases: list[Lease | None] = []
-    with suppress(Alarm):
-        leases = locks.acquire_each(NAMES, ttl=TTL)
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    locks.release_each(leases)
+def in_daemon(work: Callable[[], object]) -> threading.Thread:
+    """Start a thread that the interpreter does not wait for."""
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    return thread
 
 
-def interrupt_release_each(delay: str, *urls: str) -> None:
-    """End right after a release_each was interrupted."""
-    locks = FastRedlock(urls)
-    leases = locks.acquire_each(NAMES, ttl=TTL)
-    after(float(delay))
-    with suppress(Alarm):
-        locks.release_each(leases)
-        signal.setitimer(signal.ITIMER_REAL, 0)
+def in_child(method: str, work: Callable[..., object], *arguments: object) -> None:
+    """Do the work in a child of multiprocessing."""
+    context: Any = multiprocessing.get_context(method)
+    child = context.Process(target=work, args=arguments)
+    child.start()
+    child.join()
+    assert child.exitcode == 0, child.exitcode
 
 
-def interrupt_acquire(delay: str, *urls: str) -> None:
-    """End right after an acquire was interrupted, of what another holds on three."""
+def interrupt(what: str, delay: str, *urls: str) -> None:
+    """End right after a call was interrupted."""
     locks = FastRedlock(urls, retry=Retry(delay=0))
     locks.connect()
-    after(float(delay))
+    leases: list[Lease | None] = []
+    if what == "release_each":
+        leases = locks.acquire_each(NAMES, ttl=TTL)
+    signal.signal(signal.SIGALRM, raise_alarm)
+    signal.setitimer(signal.ITIMER_REAL, float(delay))
     with suppress(Alarm):
-        locks.acquire(NAMES[0], ttl=TTL)
+        if what == "acquire":  # of what another holds on three
+            locks.acquire(NAMES[0], ttl=TTL)
+        elif what == "acquire_each":
+            leases = locks.acquire_each(NAMES, ttl=TTL)
+        else:
+            locks.release_each(leases)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    if what == "acquire_each":
+        locks.release_each(leases)
 
 
-def lose_each(delay: str, *urls: str) -> None:
+def lose_each(how: str, *urls: str) -> None:
     """End right after an acquire_each that others won."""
-    locks = FastRedlock(urls, round_timeout=5)
+    locks: FastRedlock | None = FastRedlock(urls, round_timeout=5)
+    assert locks is not None
     assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
+    if how == "kept":
+        globals()["kept"] = locks
+    elif how == "dropped":
+        locks = None
+        time.sleep(0.5)  # the program goes on for a while
 
 
-def lose_each_and_keep(delay: str, *urls: str) -> None:
-    """The same, with an engine that outlives the call."""
-    globals()["kept"] = locks = FastRedlock(urls, round_timeout=5)
-    assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
-
-
-def let_rest(delay: str, *urls: str) -> None:
+def let_rest(how: str, *urls: str) -> None:
     """End while a key rests."""
     globals()["kept"] = locks = FastRedlock(urls, ttl=TTL, linger=TTL / 2)
-    for _ in range(3):
-        with locks.lock(NAMES[0]):
-            pass
+    rest(locks, NAMES[0])
     assert locks.stats().lingered > 0
 
 
@@ -101,16 +107,12 @@ def time_out_each(delay: str, *urls: str) -> None:
     locks.release_each(locks.acquire_each(NAMES, ttl=TTL))
 
 
-def end_in_child(method: str, name: str, delay: str, *urls: str) -> None:
+def end_in_child(method: str, name: str, *urls: str) -> None:
     """Do one of these in a child of multiprocessing."""
-    context: Any = multiprocessing.get_context(method)
-    child = context.Process(target=globals()[name], args=(delay, *urls))
-    child.start()
-    child.join()
-    assert child.exitcode == 0, child.exitcode
+    in_child(method, globals()[name], "kept", *urls)
 
 
-def end_in_forked_child_of_a_user(delay: str, *urls: str) -> None:
+def end_in_forked_child_of_a_user(_: str, *urls: str) -> None:
     """Let the child use what its parent made and used."""
     locks = FastRedlock(urls, round_timeout=5)
     locks.connect()
@@ -118,10 +120,7 @@ def end_in_forked_child_of_a_user(delay: str, *urls: str) -> None:
     def lose() -> None:
         assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
 
-    child = multiprocessing.get_context("fork").Process(target=lose)
-    child.start()
-    child.join()
-    assert child.exitcode == 0, child.exitcode
+    in_child("fork", lose)
 
 
 def cancel_each(delay: str, is_kept: str, *urls: str) -> None:
@@ -130,14 +129,14 @@ def cancel_each(delay: str, is_kept: str, *urls: str) -> None:
     async def main(locks: Any) -> None:
         await locks.connect()
         task = asyncio.ensure_future(locks.acquire_each(NAMES, ttl=TTL))
-        await asyncio.sleep(float(delay))
+        await asyncio.sleep(float(delay))  # somewhere in its rounds
         task.cancel()
         with suppress(asyncio.CancelledError):
             await locks.release_each(await task)  # done before
 
     if is_kept == "kept":
         globals()["kept"] = awaitable.FastRedlock(urls)
-        asyncio.run(main(globals()["kept"]))
+        asyncio.run(main(kept))
     else:
         asyncio.run(main(awaitable.FastRedlock(urls)))
 
@@ -151,29 +150,8 @@ def leave_a_daemon(delay: str, *urls: str) -> None:
         while True:
             locks.release_each(locks.acquire_each(NAMES[:3000], ttl=TTL))
 
-    threading.Thread(target=work, daemon=True).start()
-    time.sleep(float(delay))
-
-
-def leave_a_loop(delay: str, *urls: str) -> None:
-    """End while the loop of a daemon thread takes locks."""
-    locks = awaitable.FastRedlock(urls)
-
-    async def work() -> None:
-        while True:
-            await locks.acquire_each(NAMES[:3000], ttl=TTL)
-            os.write(1, b"taken\n")
-
-    threading.Thread(target=lambda: asyncio.run(work()), daemon=True).start()
-    time.sleep(float(delay))
-
-
-def drop(delay: str, *urls: str) -> None:
-    """Drop an engine whose last rounds are not answered, and go on for a while."""
-    locks = FastRedlock(urls, round_timeout=5)
-    assert set(locks.acquire_each(NAMES, ttl=TTL)) == {None}
-    del locks
-    time.sleep(float(delay))
+    in_daemon(work)
+    time.sleep(float(delay))  # somewhere in its rounds
 
 
 class AtTheEnd:
@@ -241,11 +219,11 @@ def end_beside_daemons(kind: str, call: str, *urls: str) -> None:
             globals()[kind](locks)
 
     for _ in range(3):
-        threading.Thread(target=work, daemon=True).start()
-    time.sleep(0.2)
+        in_daemon(work)
+    time.sleep(0.2)  # one of them leads by now
     if kind == "stick_in_a_finalizer":
         Sleeper.seconds = 100.0
-        time.sleep(0.1)
+        time.sleep(0.1)  # and is in the finalizer
     sys.modules["kept"] = AtTheEnd(calls[call])  # type: ignore[assignment]
 
 
@@ -267,24 +245,20 @@ def join_at_exit(call: str, *urls: str) -> None:
         "ends": lambda: locks.acquire("held"),
         "begins": lambda: [locks.acquire_each(NAMES[:3]) for _ in iter(int, 1)],
     }
-    for _ in range(3):
-        threads.append(threading.Thread(target=calls[call], daemon=True))
-        threads[-1].start()
-    time.sleep(0.2)
+    threads += [in_daemon(calls[call]) for _ in range(3)]
+    time.sleep(0.2)  # they wait by now
 
 
 def leave_a_waiting_task(how: str, *urls: str) -> None:
     """End with a task that waits in a dead loop, beside clients with keys at rest."""
     others = [FastRedlock(urls, ttl=TTL, linger=30.0) for _ in range(4)]
     for i, locks in enumerate(others):
-        for _ in range(3):
-            with locks.lock(f"rest{i}"):
-                pass
+        rest(locks, f"rest{i}")
     globals()["kept"] = held = others[0].acquire("held", ttl=TTL)
     waiting = awaitable.FastRedlock(urls, ttl=TTL)
     loop = asyncio.new_event_loop()
     globals()["task"] = loop.create_task(waiting.acquire("held"))
-    loop.run_until_complete(asyncio.sleep(0.2))
+    loop.run_until_complete(asyncio.sleep(0.2))  # it waits by now
     if how == "closed":
         loop.close()
     else:
@@ -294,8 +268,9 @@ def leave_a_waiting_task(how: str, *urls: str) -> None:
 
 def stop_masters_and_leave(*urls: str) -> None:
     """End with releases that wait for masters that are away."""
-    global kept
-    kept = locks = FastRedlock(urls, ttl=TTL, credentials=lambda *_: ("default", "x"))
+    globals()["kept"] = locks = FastRedlock(
+        urls, ttl=TTL, credentials=lambda *_: ("default", "x")
+    )
     lease = locks.acquire("r")
     assert lease is not None
     for url in urls:
@@ -307,11 +282,7 @@ def stop_masters_and_leave(*urls: str) -> None:
 def drop_clients_with_keys_at_rest(*urls: str) -> None:
     """End with clients that nobody has any more, in which keys rest."""
     for i in range(6):
-        locks = FastRedlock(urls, ttl=TTL, linger=30.0)
-        for _ in range(3):
-            with locks.lock(f"rest{i}"):
-                pass
-        del locks
+        rest(FastRedlock(urls, ttl=TTL, linger=30.0), f"rest{i}")
 
 
 def close_by_two_threads(*urls: str) -> None:
@@ -341,27 +312,18 @@ def close_by_two_threads(*urls: str) -> None:
 def begin_at_the_end(*urls: str) -> None:
     """Make the first client in an atexit function, and let keys rest in it."""
 
-    def rest() -> None:
+    def begin() -> None:
         for i in range(3):
-            locks = FastRedlock(urls, ttl=TTL, linger=30.0)
-            for _ in range(3):
-                with locks.lock(f"rest{i}"):
-                    pass
+            rest(FastRedlock(urls, ttl=TTL, linger=30.0), f"rest{i}")
 
-    atexit.register(rest)
+    atexit.register(begin)
 
 
 def take_a_key_at_rest_in_a_daemon_thread(*urls: str) -> None:
     """End while a daemon thread takes a key that rests, again and again."""
     locks = FastRedlock(urls, ttl=TTL, linger=30.0)
-
-    def take_and_give() -> None:
-        while True:
-            with locks.lock("rest0"):
-                pass
-
-    threading.Thread(target=take_and_give, daemon=True).start()
-    time.sleep(0.2)
+    in_daemon(lambda: [rest(locks, "rest0") for _ in iter(int, 1)])
+    time.sleep(0.2)  # somewhere in its pairs
 
 
 def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
@@ -378,8 +340,8 @@ def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
         names = [f"task{i}" for i in range(int(count))]
         await asyncio.gather(*(take_and_give(locks, name) for name in names))
 
-    threading.Thread(target=lambda: asyncio.run(main()), daemon=True).start()
-    time.sleep(0.3)
+    in_daemon(lambda: asyncio.run(main()))
+    time.sleep(0.3)  # somewhere in their rounds
 
 
 def end_in_a_back_off(how: str, *urls: str) -> None:
@@ -389,33 +351,29 @@ def end_in_a_back_off(how: str, *urls: str) -> None:
         print(text, flush=True)
         os.read(0, 1)
 
-    def use() -> None:
-        global kept
-        kept = locks = FastRedlock(urls, ttl=TTL)
-        lease = locks.acquire("r")
-        assert lease is not None
+    async def use(locks: Any) -> None:
+        lease = await awaited(locks.acquire("r"))
         tell("held")
-        tell(lease.release().name)
-        if how == "close":
-            locks.close()
+        tell((await awaited(lease.release())).name)
+        if "close" in how:
+            await awaited(locks.close())
 
-    async def use_awaited() -> None:
-        locks = awaitable.FastRedlock(urls, ttl=TTL)
-        lease = await locks.acquire("r")
-        assert lease is not None
-        tell("held")
-        tell((await lease.release()).name)
-        if how == "awaited close":
-            await locks.close()
+    def use_blocking() -> None:
+        globals()["kept"] = FastRedlock(urls, ttl=TTL)
+        with suppress(StopIteration):
+            use(kept).send(None)  # nothing is awaited
 
     if how == "child":
-        process = multiprocessing.get_context("fork").Process(target=use)
-        process.start()
-        process.join()
+        in_child("fork", use_blocking)
     elif how.startswith("awaited"):
-        asyncio.run(use_awaited())
+        asyncio.run(use(awaitable.FastRedlock(urls, ttl=TTL)))
     else:
-        use()
+        use_blocking()
+
+
+async def awaited(result: Any) -> Any:
+    """Return the outcome of a call of either client."""
+    return await result if inspect.isawaitable(result) else result
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""A server that says what a test tells it to, command by command.
+"""Servers that say what a test tells them to.
 
-By default it answers as an empty Redis 7 does to the commands of this package; its own
-tests compare that with a real one, byte by byte.
+By default a FakeServer answers as an empty Redis 7 does to the commands of this
+package; its own tests compare that with a real one, byte by byte.
 """
 
 from __future__ import annotations
@@ -10,9 +10,12 @@ import hashlib
 import select
 import socket
 import threading
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Self
 
+HTTP_REFUSAL = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
 Words = list[bytes]
 Answer = bytes | None | Callable[[Words], bytes | None]  # None: says nothing
 
@@ -44,8 +47,77 @@ DEFAULTS: dict[bytes, Answer] = {
 }
 
 
-class FakeServer:
-    """Answer commands from a table; a context manager.
+class Listening:
+    """A server in a thread; a context manager. `_receive` is for its kinds."""
+
+    def __init__(self) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self._stop, self._stopped = socket.socketpair()
+        self._connections: list[socket.socket] = []
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self.address: tuple[str, int] = self._listener.getsockname()
+        self.connections = 0
+
+    def _serve(self) -> None:
+        while True:
+            waiting = [self._listener, self._stopped, *self._connections]
+            readable = select.select(waiting, [], [])[0]
+            if self._stopped in readable:
+                return
+            for ready in readable:
+                if ready is self._listener:
+                    self.connections += 1
+                    connection = ready.accept()[0]
+                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                    self._connections.append(connection)
+                else:
+                    self._read(ready)
+
+    def _read(self, connection: socket.socket) -> None:
+        with suppress(OSError):
+            data = connection.recv(65536)
+            if data and self._receive(connection, data):
+                return
+        self._connections.remove(connection)
+        connection.close()
+
+    def _receive(self, connection: socket.socket, data: bytes) -> bool:
+        """Take what has come; return whether the connection stays open."""
+        raise NotImplementedError
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.close()
+        self._thread.join()
+        for each in [self._listener, self._stopped, *self._connections]:
+            each.close()
+
+
+class Stranger(Listening):
+    """No Redis: answer the first bytes of each connection with the next of `answers`.
+
+    b"" closes without an answer, None stays mute; the last answer is repeated. What it
+    imitates needs no check: any text will do.
+    """
+
+    def __init__(self, *answers: bytes | None) -> None:
+        super().__init__()
+        self._answers = list(answers)
+        self.answered = 0  # connections
+
+    def _receive(self, connection: socket.socket, data: bytes) -> bool:
+        answer = self._answers[min(self.answered, len(self._answers) - 1)]
+        self.answered += 1
+        if answer is not None:
+            connection.sendall(answer)
+        return answer is None
+
+
+class FakeServer(Listening):
+    """Answer commands from a table.
 
     `answers` go before the defaults: by command name, bytes or a function of the
     command's words. b"" as an answer closes the connection; after None it
@@ -53,50 +125,27 @@ class FakeServer:
     """
 
     def __init__(self, answers: Mapping[bytes, Answer] | None = None) -> None:
+        super().__init__()
         self.answers: dict[bytes, Answer] = {**DEFAULTS, **(answers or {})}
         self.commands: list[Words] = []
-        self.connections = 0
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self._stop, self._stopped = socket.socketpair()
-        self._unread: dict[socket.socket, bytes] = {}
+        self._unread: defaultdict[socket.socket, bytes] = defaultdict(bytes)
         self._mute: set[socket.socket] = set()
-        self._thread = threading.Thread(target=self._serve, daemon=True)
 
     @property
     def url(self) -> str:
         """The address, as a master's URL."""
-        return f"redis://127.0.0.1:{self._listener.getsockname()[1]}/0"
+        return f"redis://127.0.0.1:{self.address[1]}/0"
 
     def names(self) -> list[bytes]:
         """List the names of the commands received so far."""
         return [words[0] for words in self.commands]
 
-    def _serve(self) -> None:
-        while True:
-            waiting = [self._listener, self._stopped, *self._unread]
-            readable = select.select(waiting, [], [])[0]
-            if self._stopped in readable:
-                return
-            for ready in readable:
-                if ready is self._listener:
-                    self.connections += 1
-                    connection = self._listener.accept()[0]
-                    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                    self._unread[connection] = b""
-                else:
-                    self._receive(ready)
-
-    def _receive(self, connection: socket.socket) -> None:
-        with suppress(OSError):
-            data = connection.recv(65536)
-            if data:
-                self._unread[connection] += data
-                while (words := self._next_command(connection)) is not None:
-                    if not self._answer(connection, words):
-                        return
-                return
-        del self._unread[connection]
-        connection.close()
+    def _receive(self, connection: socket.socket, data: bytes) -> bool:
+        self._unread[connection] += data
+        while (words := self._next_command(connection)) is not None:
+            if not self._answer(connection, words):
+                return False
+        return True
 
     def _answer(self, connection: socket.socket, words: Words) -> bool:
         if words[0] in (b"EVAL", b"EVALSHA") and words[2] == b"0":
@@ -107,15 +156,9 @@ class FakeServer:
         said = answer(words) if callable(answer) else answer
         if said is None:
             self._mute.add(connection)
-        if connection in self._mute:
-            return True
-        if said:
+        if said and connection not in self._mute:
             connection.sendall(said)
-        else:
-            del self._unread[connection]
-            connection.close()
-            return False
-        return True
+        return said != b"" or connection in self._mute
 
     def _next_command(self, connection: socket.socket) -> Words | None:
         unread = self._unread[connection]
@@ -133,12 +176,14 @@ class FakeServer:
         self._unread[connection] = rest
         return words
 
-    def __enter__(self) -> FakeServer:
-        self._thread.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stop.close()
-        self._thread.join()
-        for each in [self._listener, self._stopped, *self._unread]:
-            each.close()
+@contextmanager
+def bare_listener() -> Iterator[socket.socket]:
+    """Listen, and never accept: a connection makes the socket readable."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        yield listener
+
+
+def has_visitor(listener: socket.socket) -> bool:
+    """Tell whether somebody has connected."""
+    return bool(select.select([listener], [], [], 0)[0])

@@ -1,8 +1,9 @@
-"""Programs of greenlets.
+"""Programs of greenlets, one after the other.
 
-    python -m tests.support.greenlet_programs LIBRARY PROGRAM
+    python -m tests.support.greenlet_programs LIBRARY
 
-In a process of its own, which gevent or eventlet patches, with its own LocalMasters.
+In a process of its own, which gevent or eventlet patches, with its own LocalMasters. A
+sleep in here is that of a greenlet: it lets the others run.
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ import os
 import socket
 import sys
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import fastredlock  # before the patch: what it had bound by name would stay unpatched
@@ -97,6 +98,43 @@ class Ticker:
         return self.longest
 
 
+@contextmanager
+def frozen(masters: LocalMasters, count: int = 5) -> Iterator[None]:
+    """Let the first masters stand still while the block runs."""
+    for i in range(count):
+        masters.pause(i)
+    yield
+    for i in range(count):
+        masters.resume(i)
+
+
+def take_and_give(locks: fastredlock.FastRedlock) -> None:
+    """See that a client works."""
+    with locks.lock(KEY, timeout=5):
+        pass
+
+
+def take_turns(
+    enter: Callable[[], Any], callers: int, times: int, in_threads: int = 0
+) -> None:
+    """Let callers in greenlets, and in native threads, be inside in turn."""
+    inside: list[int] = []
+    entered = 0
+
+    def work() -> None:
+        nonlocal entered
+        for _ in range(times):
+            with enter():
+                inside.append(1)
+                entered += 1
+                assert len(inside) == 1
+                time.sleep(0.0005)
+                inside.pop()
+
+    run_all([work] * callers + [lambda: in_thread(work)] * in_threads)
+    assert entered == (callers + in_threads) * times
+
+
 def by_name(masters: LocalMasters) -> list[str]:
     return [url.replace("127.0.0.1", "localhost") for url in masters.urls]
 
@@ -129,34 +167,18 @@ def use_all(masters: LocalMasters) -> None:
 
 
 def exclude(masters: LocalMasters) -> None:
-    """Let 50 greenlets take one lock in turn."""
+    """Let 50 greenlets take one lock in turn, and share it with native threads."""
     locks = fastredlock.FastRedlock(masters.urls)
-    inside = total = 0
-
-    def work() -> None:
-        nonlocal inside, total
-        for _ in range(5):
-            with locks.lock(KEY, timeout=20):
-                inside += 1
-                total += 1
-                assert inside == 1
-                time.sleep(0.0005)
-                inside -= 1
-            with locks.lock(f"{KEY}:{id(work)}"):
-                time.sleep(0)
-
-    run_all([work] * 50)
-    assert total == 250
+    take_turns(lambda: locks.lock(KEY, timeout=20), 50, 5)
+    take_turns(lambda: locks.lock(KEY, timeout=20), 5, 20, in_threads=5)
     run_all([lambda: [locks.acquire(f"{i}", timeout=0) for i in range(9)]])
-    locks.close()
+    locks.close(release=True)
 
 
 def stay_awake(masters: LocalMasters) -> None:
     """Let others run while calls, leader and followers, wait for silent servers."""
     locks = fastredlock.FastRedlock(masters.urls)
     locks.connect()
-    for i in range(5):
-        masters.pause(i)
 
     def try_in_vain() -> None:
         began = time.monotonic()
@@ -165,15 +187,13 @@ def stay_awake(masters: LocalMasters) -> None:
         assert time.monotonic() - began < 1
 
     gaps: list[float] = []
-    while not gaps or (gaps[-1] > 0.1 and len(gaps) < 3):  # a loaded machine
-        ticker = Ticker()
-        run_all([try_in_vain] * 3)
-        gaps.append(ticker.end())
+    with frozen(masters):
+        while not gaps or (gaps[-1] > 0.1 and len(gaps) < 3):  # a loaded machine
+            ticker = Ticker()
+            run_all([try_in_vain] * 3)
+            gaps.append(ticker.end())
     assert min(gaps) <= 0.1, gaps
-    for i in range(5):
-        masters.resume(i)
-    with locks.lock(KEY, timeout=5):
-        pass
+    take_and_give(locks)
     locks.close()
 
 
@@ -181,8 +201,6 @@ def give_up(masters: LocalMasters) -> None:
     """Kill or time out a greenlet that leads, and one that follows; no key is left."""
     locks = fastredlock.FastRedlock(masters.urls, round_timeout=2)
     locks.connect()
-    for i in range(5):
-        masters.pause(i)
     began: list[int] = []
     outcomes: list[str] = []
 
@@ -199,18 +217,15 @@ def give_up(masters: LocalMasters) -> None:
             locks.acquire("timed out")
         outcomes.append("Timeout")
 
-    greenlets = [spawn(wait, "leader"), spawn(wait, "follower")]
-    spawn(time_out)
-    wait_until(lambda: len(began) == 3)
-    time.sleep(0.3)
-    for greenlet in greenlets:
-        kill(greenlet)
-    wait_until(lambda: len(outcomes) == 3)
+    with frozen(masters):
+        greenlets = [spawn(wait, "leader"), spawn(wait, "follower")]
+        spawn(time_out)
+        wait_until(lambda: len(began) == 3 and outcomes == ["Timeout"])
+        for greenlet in greenlets:
+            kill(greenlet)
+        wait_until(lambda: len(outcomes) == 3)
     assert sorted(outcomes) == ["GreenletExit", "GreenletExit", "Timeout"], outcomes
-    for i in range(5):
-        masters.resume(i)
-    with locks.lock(KEY, timeout=5):
-        pass
+    take_and_give(locks)
     wait_until(lambda: keys(masters) == [0] * 5)
     locks.close()
 
@@ -240,8 +255,6 @@ def close_while_the_leader_is_killed(masters: LocalMasters) -> None:
     """Kill the greenlet that leads, and closes for another: that one returns."""
     locks = fastredlock.FastRedlock(masters.urls, round_timeout=5)
     locks.connect()
-    for i in range(5):
-        masters.pause(i)
     ended: list[str] = []
 
     def lead() -> None:
@@ -254,15 +267,14 @@ def close_while_the_leader_is_killed(masters: LocalMasters) -> None:
         locks.close()
         ended.append("closed")
 
-    leader = spawn(lead)
-    time.sleep(0.02)
-    spawn(close)
-    time.sleep(0.02)  # the leader has taken the request, and waits for replies
-    kill(leader)
-    wait_until(lambda: len(ended) == 2)
-    assert "closed" in ended, ended
-    for i in range(5):
-        masters.resume(i)
+    with frozen(masters):
+        leader = spawn(lead)
+        time.sleep(0.02)
+        spawn(close)
+        time.sleep(0.02)  # the leader has taken the request, and waits for replies
+        kill(leader)
+        wait_until(lambda: len(ended) == 2)
+        assert "closed" in ended, ended
 
 
 def release_in_the_hub(masters: LocalMasters) -> None:
@@ -320,36 +332,8 @@ def share_a_lock_object(masters: LocalMasters) -> None:
             assert lease.extend(5) > 0
 
     run_all([lose, take_over])
-    inside = 0
-
-    def work() -> None:
-        nonlocal inside
-        for _ in range(5):
-            with lock:
-                inside += 1
-                assert inside == 1
-                time.sleep(0.001)
-                inside -= 1
-
-    run_all([work] * 10)
+    take_turns(lambda: lock, 10, 5)
     assert keys(masters) == [0] * 5
-    locks.close()
-
-
-def run_threads_too(masters: LocalMasters) -> None:
-    """Share locks between greenlets and native threads."""
-    locks = fastredlock.FastRedlock(masters.urls)
-    holders: list[int] = []
-
-    def work() -> None:
-        for _ in range(20):
-            with locks.lock(KEY, timeout=20):
-                holders.append(1)
-                assert len(holders) == 1
-                time.sleep(0)
-                holders.pop()
-
-    run_all([work] * 5 + [lambda: in_thread(work)] * 5)
     locks.close()
 
 
@@ -357,8 +341,6 @@ def fork_while_waiting(masters: LocalMasters) -> None:
     """Fork in one greenlet while others wait: their copies end with an error."""
     locks = fastredlock.FastRedlock(masters.urls, round_timeout=2)
     locks.connect()
-    for i in range(5):
-        masters.pause(i)
     outcomes: list[str] = []
 
     def wait(name: str) -> None:
@@ -368,29 +350,26 @@ def fork_while_waiting(masters: LocalMasters) -> None:
         except OSError as error:
             outcomes.append(f"{error.strerror}")
 
-    for i in range(3):
-        spawn(wait, f"{i}")
-    time.sleep(0.1)
-    child = os.fork()
-    for i in range(5):
-        if child:
-            masters.resume(i)
-    if child == 0:
-        status = 1
-        try:
-            wait("child")
-            wait_until(lambda: len(outcomes) == 4)
-            told = ["RELEASED"] + ["forked while this call waited"] * 3
-            assert sorted(outcomes) == sorted(told), outcomes
-            status = 0
-        finally:
-            sys.stderr.flush()
-            os._exit(status)
+    with frozen(masters):
+        for i in range(3):
+            spawn(wait, f"{i}")
+        time.sleep(0.1)
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                wait("child")
+                wait_until(lambda: len(outcomes) == 4)
+                told = ["RELEASED"] + ["forked while this call waited"] * 3
+                assert sorted(outcomes) == sorted(told), outcomes
+                status = 0
+            finally:
+                sys.stderr.flush()
+                os._exit(status)
     wait_until(lambda: len(outcomes) == 3)
     assert outcomes == ["RELEASED"] * 3, outcomes
     assert os.waitpid(child, 0)[1] == 0
-    with locks.lock(KEY, timeout=5):
-        pass
+    take_and_give(locks)
     assert keys(masters) == [0] * 5
     assert locks.stats().losses == 0
     locks.close()
@@ -400,20 +379,9 @@ def use_compat(masters: LocalMasters) -> None:
     """Share one Lock of redis-py's kind between greenlets, each with its own token."""
     with redis.Redis.from_url(by_name(masters)[0]) as client:
         lock = client.lock(KEY, timeout=5, lock_class=fastredlock.compat.redis.Lock)
-        inside = 0
-
-        def work() -> None:
-            nonlocal inside
-            for _ in range(3):
-                with lock:
-                    inside += 1
-                    assert inside == 1
-                    time.sleep(0.001)
-                    inside -= 1
-
         ticker = Ticker()
         lock.sleep = 0.01
-        run_all([work] * 10)
+        take_turns(lambda: lock, 10, 3)
         assert ticker.end() < 1
         assert keys(masters)[0] == 0
 
@@ -434,13 +402,23 @@ def keep_leases(masters: LocalMasters) -> None:
     assert max(taken) < 0.5  # else the keeper sleeps in a lock from before the patch
     lease = locks.acquire(KEY, keep_alive=True)
     assert lease is not None
-    masters.pause(0), masters.pause(1), masters.pause(2)
-    assert lease.lost.wait(5)
-    masters.resume(0), masters.resume(1), masters.resume(2)
+    with frozen(masters, 3):
+        assert lease.lost.wait(5)
     assert ticker.end() < 1
     locks.close()
 
 
+PROGRAMS = [
+    *(use_all, exclude, stay_awake, sleep_in_between, give_up),
+    *(close_while_the_leader_is_killed, share_a_lock_object, use_compat, keep_leases),
+    release_in_the_hub,  # stops a master
+]
+if sys.argv[1] == "gevent":  # a child of eventlet has no hub
+    PROGRAMS.insert(0, fork_while_waiting)
+
+
 if __name__ == "__main__":
     with LocalMasters(5) as masters:
-        globals()[sys.argv[2]](masters)
+        for program in PROGRAMS:
+            program(masters)
+            masters.flush()

@@ -1,9 +1,10 @@
-"""A lock of either library, in this process or another one, behind three commands.
+"""A lock of either library, in this process or another one, behind four commands.
 
     python -m tests.support.library_process KIND MODULE KEY URL...
 
-It reads lines: `take` (one try; answers True or False), `release`, and `count PATH
-TIMES`: read, pause and write a number so often under the lock.
+It reads lines: `take` (one try; answers True or False), `wait` (until it is ours),
+`release`, and `count PATH TIMES`: read, pause and write a number so often under the
+lock.
 """
 
 from __future__ import annotations
@@ -14,148 +15,164 @@ import sys
 import time
 from pathlib import Path
 from types import ModuleType
-from typing import Any, Protocol
+from typing import Any
 
 TTL = 20  # s; more than any test takes
 
 
-class Held(Protocol):
-    """One lock on one key, whatever the library."""
+class Held:
+    """One lock on one key, whatever the library; of asyncio, on a loop of its own."""
 
-    def take(self) -> bool: ...
+    is_asyncio = False
 
-    def release(self) -> None: ...
+    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
+        self._loop = asyncio.new_event_loop() if self.is_asyncio else None
+        self._clients: list[Any] = []
+        self._lock = self.made(module, key, urls)
 
-    def close(self) -> None: ...
+    def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
+        """Make the lock."""
+        raise NotImplementedError
+
+    def run(self, result: Any) -> Any:
+        """Return the outcome of a call."""
+        return self._loop.run_until_complete(result) if self._loop else result
+
+    def client(self, url: str) -> Any:
+        """Make a client of redis-py."""
+        import redis.asyncio
+
+        kind: Any = redis.asyncio.Redis if self.is_asyncio else redis.Redis
+        self._clients.append(kind.from_url(url))
+        return self._clients[-1]
+
+    def take(self) -> bool:
+        return bool(self.run(self._lock.acquire(blocking=False)))
+
+    def wait(self) -> bool:
+        return bool(self.run(self._lock.acquire()))
+
+    def release(self) -> None:
+        self.run(self._lock.release())
+
+    def close(self) -> None:
+        for client in self._clients:
+            self.run(client.aclose()) if self._loop else client.close()
+        if self._loop:
+            self._loop.close()
+
+    def count(self, path: str, times: str) -> None:
+        """Read, pause, write: loses updates as soon as two processes overlap."""
+        counter = Path(path)
+        for _ in range(int(times)):
+            while not self.take():
+                time.sleep(0.002)  # no other way: these libraries poll
+            value = int(counter.read_text())
+            time.sleep(0.001)  # so that two that overlap lose an update
+            counter.write_text(str(value + 1))
+            self.release()
 
 
-class RedlockPy:
+class RedlockPy(Held):
     """redlock-py: a manager, and a Lock for each grant."""
 
-    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
-        self._manager = module.Redlock(urls, retry_count=1, retry_delay=0.001)
-        self._key = key
-        self._lock: Any = None
+    def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
+        self._key, self._grant = key, None
+        return module.Redlock(urls, retry_count=1, retry_delay=0.001)
 
     def take(self) -> bool:
-        lock = self._manager.lock(self._key, TTL * 1000)
-        self._lock = lock or self._lock
-        return bool(lock)
+        grant = self._lock.lock(self._key, TTL * 1000)
+        self._grant = grant or self._grant
+        return bool(grant)
 
     def release(self) -> None:
-        self._manager.unlock(self._lock)
-
-    def close(self) -> None:
-        pass
+        self._lock.unlock(self._grant)
 
 
-class Pottery:
+class Pottery(Held):
     """pottery: one Redlock, with a redis-py client for each master."""
 
-    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
-        from redis import Redis
+    name = "Redlock"
 
-        self._clients = set(map(Redis.from_url, urls))
-        self._lock = module.Redlock(
-            key=key, masters=self._clients, auto_release_time=TTL
-        )
-
-    def take(self) -> bool:
-        return bool(self._lock.acquire(blocking=False))
-
-    def release(self) -> None:
-        self._lock.release()
-
-    def close(self) -> None:
-        for client in self._clients:
-            client.close()
+    def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
+        masters = {self.client(url) for url in urls}
+        kind = getattr(module, self.name)
+        return kind(key=key, masters=masters, auto_release_time=TTL)
 
 
-class PotteryAsyncio:
-    """pottery: one AIORedlock, with a client of redis.asyncio for each master."""
+class PotteryAsyncio(Pottery):
+    """pottery: one AIORedlock."""
 
-    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
-        from redis.asyncio import Redis
-
-        self._loop = asyncio.new_event_loop()
-        self._run = self._loop.run_until_complete
-        self._clients = set(map(Redis.from_url, urls))
-        self._lock = module.AIORedlock(
-            key=key, masters=self._clients, auto_release_time=TTL
-        )
-
-    def take(self) -> bool:
-        return bool(self._run(self._lock.acquire(blocking=False)))
-
-    def release(self) -> None:
-        self._run(self._lock.release())
-
-    def close(self) -> None:
-        for client in self._clients:
-            self._run(client.aclose())
-        self._loop.close()
+    is_asyncio, name = True, "AIORedlock"
 
 
-class Aioredlock:
+class Aioredlock(Held):
     """aioredlock: a manager, and a Lock for each grant."""
 
-    def __init__(self, module: ModuleType, key: str, urls: list[str]) -> None:
-        self._loop = asyncio.new_event_loop()
-        self._run = self._loop.run_until_complete
-        self._error = module.LockError
-        self._manager = self._run(self._managed(module, urls))
-        self._key = key
-        self._lock: Any = None
+    is_asyncio = True
 
-    async def _managed(self, module: ModuleType, urls: list[str]) -> Any:
-        return module.Aioredlock(urls, retry_count=1)
+    def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
+        self._key, self._error = key, module.LockError
+
+        async def managed() -> Any:
+            return module.Aioredlock(urls, retry_count=1)
+
+        return self.run(managed())
 
     def take(self) -> bool:
         try:
-            self._lock = self._run(self._manager.lock(self._key, lock_timeout=TTL))
+            self._grant = self.run(self._lock.lock(self._key, lock_timeout=TTL))
         except self._error:
             return False
         return True
 
     def release(self) -> None:
-        self._run(self._manager.unlock(self._lock))
+        self.run(self._lock.unlock(self._grant))
 
     def close(self) -> None:
-        self._run(self._manager.destroy())
-        self._run(asyncio.sleep(0.01))  # its roll-backs are tasks in the background
-        self._loop.close()
+        self.run(self._lock.destroy())
+        self.run(asyncio.sleep(0.01))  # its roll-backs are tasks in the background
+        super().close()
 
 
-KINDS: dict[str, Any] = {
+class RedisPy(Held):
+    """redis-py: a Lock on one server."""
+
+    options = {"timeout": TTL}  # noqa: RUF012
+
+    def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
+        return module.Lock(self.client(urls[0]), key, **self.options)
+
+
+class RedisAsyncio(RedisPy):
+    """The Lock of redis.asyncio."""
+
+    is_asyncio = True
+
+
+class RedisLock(RedisPy):
+    """python-redis-lock; without expiry, a waiter waits for the signal alone."""
+
+    options = {}  # noqa: RUF012
+
+
+KINDS: dict[str, type[Held]] = {
     "aioredlock": Aioredlock,
     "redlock-py": RedlockPy,
     "pottery": Pottery,
     "pottery-asyncio": PotteryAsyncio,
+    "redis-py": RedisPy,
+    "asyncio": RedisAsyncio,
+    "redis-lock": RedisLock,
 }
-
-
-def count(lock: Held, path: Path, times: int) -> None:
-    """Read, pause, write: loses updates as soon as two processes overlap."""
-    for _ in range(times):
-        while not lock.take():
-            time.sleep(0.002)
-        value = int(path.read_text())
-        time.sleep(0.001)
-        path.write_text(str(value + 1))
-        lock.release()
 
 
 def main() -> None:
     kind, module, key, *urls = sys.argv[1:]
-    lock: Held = KINDS[kind](importlib.import_module(module), key, urls)
+    lock = KINDS[kind](importlib.import_module(module), key, urls)
     for line in sys.stdin:
-        match line.split():
-            case ["take"]:
-                print(lock.take(), flush=True)
-            case ["release"]:
-                print(lock.release(), flush=True)
-            case ["count", path, times]:
-                print(count(lock, Path(path), int(times)), flush=True)
+        name, *words = line.split()
+        print(getattr(lock, name)(*words), flush=True)
     lock.close()
 
 

@@ -5,13 +5,12 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
-from subprocess import PIPE, Popen
 
 from fastredlock import FastRedlock
-from tests.support.processes import environment_of_children
+from tests.support.processes import Child, running
 
 
 def increment(urls: list[str], path: str, times: int) -> None:
@@ -55,28 +54,16 @@ def release_adopted(urls: list[str], resource: str, token: str) -> None:
         print(began_ns, flush=True)
 
 
-@contextmanager
-def worker(work: Callable[..., None], *arguments: object) -> Iterator[Popen[str]]:
+def worker(
+    work: Callable[..., None], *arguments: object
+) -> AbstractContextManager[Child]:
     """Run one of the functions above in a process of its own; end it at last."""
-    call = [work.__name__, json.dumps(arguments)]
-    process = Popen(
-        [sys.executable, "-m", "tests.support.lock_process", *call],
-        env=environment_of_children(),
-        stdin=PIPE,
-        stdout=PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield process
-        finally:
-            process.kill()
+    return running(sys.modules[__name__], work.__name__, json.dumps(arguments))
 
 
-def line_of(process: Popen[str]) -> str:
+def line_of(process: Child) -> str:
     """Wait for the next line that a worker prints."""
-    assert process.stdout is not None
-    return process.stdout.readline().strip()
+    return process.answer()
 
 
 if __name__ == "__main__":

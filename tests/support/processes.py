@@ -10,8 +10,9 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from types import ModuleType
 from typing import Any
 
 from fastredlock._core import is_portable
@@ -24,16 +25,62 @@ def environment_of_children() -> dict[str, str]:
 
 
 def run_to_its_end(
-    module: str, *words: str, within: float
+    module: str, *words: str, within: float, preload: str = "", is_dev: bool = False
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module words...` until it ends, for at most so many seconds."""
+    """Run `python -m module words...` until it ends, for at most so many seconds.
+
+    `preload`: a library that is loaded before all others; `is_dev`: with `-X dev`.
+    """
+    environment = environment_of_children()
+    if preload:
+        environment["LD_PRELOAD"] = f"{preload} {os.environ.get('LD_PRELOAD', '')}"
     return subprocess.run(
-        [sys.executable, "-m", module, *words],
-        env=environment_of_children(),
+        [sys.executable, *(["-X", "dev"] if is_dev else []), "-m", module, *words],
+        env=environment,
         capture_output=True,
         text=True,
         timeout=within,
     )
+
+
+class Child(subprocess.Popen[str]):
+    """A program in a process of its own; it reads lines, and answers by lines."""
+
+    def __init__(self, *words: str) -> None:
+        super().__init__(
+            [sys.executable, *words],
+            env=environment_of_children(),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    def tell(self, line: str) -> None:
+        """Send a line, and do not wait."""
+        assert self.stdin is not None
+        self.stdin.write(f"{line}\n")
+        self.stdin.flush()
+
+    def answer(self) -> str:
+        """Wait for the next line that it prints."""
+        assert self.stdout is not None
+        return self.stdout.readline().strip()
+
+    def say(self, line: str) -> str:
+        """Send a line; wait for the answer."""
+        self.tell(line)
+        return self.answer()
+
+
+@contextmanager
+def running(program: ModuleType | str, *words: str) -> Iterator[Child]:
+    """Run a program of tests/support, or code, until the block ends."""
+    how = ("-c", program) if isinstance(program, str) else ("-m", program.__name__)
+    with Child(*how, *words) as child:
+        try:
+            yield child
+        finally:
+            child.kill()
 
 
 def open_files() -> int:

@@ -131,14 +131,6 @@ class Proxy:
         self._upstream = ("127.0.0.1", urlsplit(upstream).port or 0)
         self.reset()
 
-    def half_close(self) -> None:
-        """End the direction to the client, and keep the other one open."""
-        self._order(lambda: [self._half_close(flow) for flow in self._flows])
-
-    def inject(self, data: bytes) -> None:
-        """Say something to all clients that no server said."""
-        self._order(lambda: [flow.down.append((0.0, data)) for flow in self._flows])
-
     def refuse(self) -> None:
         """Stop listening: new connections are refused. Open connections stay."""
         self._order(self._stop_listening)

@@ -1,4 +1,4 @@
-"""redis-py's Lock in four flavours behind one face, and its kin in other processes.
+"""redis-py's Lock in four flavours behind one face.
 
 `flavours` is a fixture that gives theirs and ours, blocking and asyncio, one after the
 other; a `Flavour` makes clients and locks, and an awaitable lock of it can be used as
@@ -9,11 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-import inspect
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -22,43 +20,11 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.support import redis_lock_process
+from tests.support.awaited import Awaited
 from tests.support.keys import KEY
-from tests.support.two_libraries import Other, running
 
 OURS, OURS_ASYNCIO = "fastredlock.compat.redis", "fastredlock.compat.redis.asyncio"
 THEIRS, THEIRS_ASYNCIO = "redis.lock", "redis.asyncio.lock"
-
-
-class Blocking:
-    """Use an awaitable lock as a blocking one: what it returns is awaited."""
-
-    def __init__(self, lock: Any, loop: asyncio.AbstractEventLoop) -> None:
-        self.__dict__.update(_lock=lock, _loop=loop)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self._lock, name)
-        return self._awaiting(value) if inspect.ismethod(value) else value
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self._lock, name, value)
-
-    def _awaiting(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *args, **options: self._awaited(method(*args, **options))
-
-    def _awaited(self, value: Any) -> Any:
-        async def result() -> Any:
-            return await value
-
-        is_awaitable = inspect.isawaitable(value)
-        return self._loop.run_until_complete(result()) if is_awaitable else value
-
-    def __enter__(self) -> Blocking:
-        self._awaited(self._lock.__aenter__())
-        return self
-
-    def __exit__(self, *error: Any) -> Any:
-        return self._awaited(self._lock.__aexit__(*error))
 
 
 class Flavour:
@@ -89,7 +55,7 @@ class Flavour:
 
     def usable(self, lock: Any) -> Any:
         """Return the lock as a blocking one."""
-        return Blocking(lock, self.loop) if self.loop else lock
+        return Awaited(self.loop.run_until_complete, lock) if self.loop else lock
 
     def close(self) -> None:
         for client in self._clients:
@@ -123,11 +89,6 @@ def flavours(*modules: str, bug_of: tuple[str, ...] = ()) -> Any:
     return flavour
 
 
-def other(kind: str, module: str, key: str, url: str) -> AbstractContextManager[Other]:
-    """Run a lock of a library in another process; see `redis_lock_process`."""
-    return running(redis_lock_process, kind, module, key, url)
-
-
 def impatient(url: str, **options: Any) -> redis.Redis:
     """Return a blocking client that does not try again."""
     options.setdefault("retry", Retry(NoBackoff(), 0))
@@ -157,3 +118,10 @@ def count_together(locks: list[Any], times: int = 20) -> int:
     for thread in threads:
         thread.join()
     return total
+
+
+def cluster() -> Any:
+    """Make a client of redis-py whose settings a lock cannot copy."""
+    client = redis.RedisCluster.__new__(redis.RedisCluster)
+    client.nodes_manager = None  # type: ignore[assignment]
+    return client

@@ -6,20 +6,17 @@ a fixture that gives one after the other; with `not_copied(*PAIR)`, theirs must 
 
 from __future__ import annotations
 
-import asyncio
 import inspect
-import sys
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
-from subprocess import PIPE, Popen
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import Any, TypeVar
 
 import pytest
 
 from tests.support import library_process
-from tests.support.processes import environment_of_children
+from tests.support.processes import Child, running
 
 T = TypeVar("T")
 
@@ -126,107 +123,26 @@ def own_names(module: ModuleType) -> list[str]:
     ]
 
 
-# --- awaitable locks ------------------------------------------------------------------
-
-
-class Driven:
-    """An awaitable object behind a blocking face: each call runs on its loop."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop, awaitable: Any) -> None:
-        vars(self).update(loop=loop, awaitable=awaitable)
-
-    def __getattr__(self, name: str) -> Any:
-        value = getattr(self.awaitable, name)
-        if not inspect.iscoroutinefunction(value):
-            return value
-
-        def run(*arguments: Any, **options: Any) -> Any:
-            return self.loop.run_until_complete(value(*arguments, **options))
-
-        return run
-
-    def __setattr__(self, name: str, value: object) -> None:
-        setattr(self.awaitable, name, value)
-
-    def __repr__(self) -> str:
-        return repr(self.awaitable)
-
-    def __enter__(self) -> Any:
-        entered = self.loop.run_until_complete(self.awaitable.__aenter__())
-        return self if entered is self.awaitable else entered
-
-    def __exit__(self, *error: Any) -> Any:
-        return self.loop.run_until_complete(self.awaitable.__aexit__(*error))
-
-
 # --- another process ------------------------------------------------------------------
-
-
-class Other:
-    """A lock in a process of its own; its program lists the commands."""
-
-    def __init__(self, process: Popen[str]) -> None:
-        self._process = process
-
-    def say(self, line: str) -> str:
-        """Have it do something; wait for its answer."""
-        self.tell(line)
-        return self.answer()
-
-    def tell(self, line: str) -> None:
-        """Have it do something, and do not wait."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(f"{line}\n")
-        self._process.stdin.flush()
-
-    def answer(self) -> str:
-        """Wait for what it answers."""
-        assert self._process.stdout is not None
-        return self._process.stdout.readline().strip()
-
-    def take(self) -> bool:
-        """Try once."""
-        return self.say("take") == "True"
-
-    def release(self) -> None:
-        """Release what it has."""
-        assert self.say("release") == "None"
-
-
-@contextmanager
-def running(program: ModuleType, *words: str) -> Iterator[Other]:
-    """Run a program of tests/support in a process of its own, until the block ends."""
-    process = Popen(
-        [sys.executable, "-m", program.__name__, *words],
-        env=environment_of_children(),
-        stdin=PIPE,
-        stdout=PIPE,
-        text=True,
-    )
-    with process:
-        try:
-            yield Other(process)
-        finally:
-            process.kill()
 
 
 def other_process(
     kind: str, module: str, key: str, urls: list[str]
-) -> AbstractContextManager[Other]:
+) -> AbstractContextManager[Child]:
     """Run a lock of this kind, of this module, in a process of its own."""
     return running(library_process, kind, module, key, *urls)
 
 
-def assert_exclude_each_other(here: Any, there: Other) -> None:
+def assert_exclude_each_other(here: Any, there: Child) -> None:
     """Check that each gets the lock only while the other does not have it."""
-    assert there.take()
+    assert there.say("take") == "True"
     assert not here.take()
-    there.release()
+    assert there.say("release") == "None"
     assert here.take()
-    assert not there.take()
+    assert there.say("take") == "False"
     here.release()
-    assert there.take()
-    there.release()
+    assert there.say("take") == "True"
+    assert there.say("release") == "None"
 
 
 # --- others ---------------------------------------------------------------------------

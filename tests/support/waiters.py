@@ -92,6 +92,30 @@ def is_prompt(trial: Callable[[], float], times: int = 4) -> bool:
 # --- the callers ----------------------------------------------------------------------
 
 
+def hand_over(
+    holder: FastRedlock,
+    waiting: Sequence[FastRedlock],
+    key: str | bytes = KEY,
+    queues_at: Sequence[redis.Redis] = (),
+) -> float:
+    """Let others wait for what one holds; return how long (s) they took behind it.
+
+    `queues_at`: the release waits for one entry of each of them on these servers.
+    """
+    with Waiters() as waiters:
+        lease = holder.acquire(key, ttl=30)
+        assert lease is not None
+        for i, each in enumerate(waiting):
+            waiters.come(f"{i}", each, key=key)
+        if queues_at:
+            assert wait_until(lambda: queued(queues_at, key) == len(waiting))
+        began = time.monotonic()
+        lease.release()
+        waiters.end()
+    assert len(waiters.served) == len(waiting)
+    return max(waiters.at.values()) - began
+
+
 class Section:
     """What the lock is for: sees two that are inside, and updates that are lost.
 

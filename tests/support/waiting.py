@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import TypeVar
 
 T = TypeVar("T")
@@ -27,6 +28,13 @@ def settled(read: Callable[[], T], wanted: T, within: float = PATIENCE) -> T:
     while (found := read()) != wanted and time.monotonic() < deadline:
         time.sleep(0.002)
     return found
+
+
+def is_listening(address: tuple[str, int]) -> bool:
+    """Return whether a server accepts connections there."""
+    with suppress(ConnectionRefusedError), socket.create_connection(address):
+        return True
+    return False
 
 
 @contextmanager

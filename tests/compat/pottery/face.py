@@ -19,8 +19,9 @@ from redis.asyncio.retry import Retry as AIORetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
+from tests.support.awaited import Awaited
 from tests.support.keys import KEY
-from tests.support.two_libraries import Driven, load
+from tests.support.two_libraries import load
 
 PAIR = ("pottery", "fastredlock.compat.pottery")
 OURS = PAIR[1]
@@ -75,7 +76,9 @@ class Face:
     def Redlock(self, **options: Any) -> Any:  # noqa: N802 - its name
         """Make a Redlock, or an AIORedlock that is driven by the loop."""
         made = getattr(self.module, self.name)(**options)
-        return made if self.loop is None else Driven(self.loop, made)
+        return (
+            made if self.loop is None else Awaited(self.loop.run_until_complete, made)
+        )
 
     def clients(self, urls: list[str]) -> Any:
         """Make a set of clients that do not try for seconds when a server is gone."""

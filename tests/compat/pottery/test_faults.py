@@ -207,13 +207,13 @@ def test_acquire_that_is_cancelled_leaves_nothing_behind(
             proxy.set(holds_down=True)
 
         async def cancel() -> None:
-            acquiring = asyncio.ensure_future(lock.awaitable.acquire())
+            acquiring = asyncio.ensure_future(lock._awaitable.acquire())
             while set(values(servers[:3])) == {None}:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             acquiring.cancel()
             await asyncio.wait({acquiring}, timeout=2)
 
-        lock.loop.run_until_complete(cancel())
+        lock._run(cancel())
         for proxy in proxies:
             proxy.heal()
         assert wait_until(lambda: set(values(servers)) == {None}, within=1)

@@ -19,10 +19,14 @@ from tests.support.redis_flavours import (
     count_together,
     impatient,
     load,
-    other,
 )
 from tests.support.threads import later
-from tests.support.two_libraries import assert_exclude_each_other, differing, surface
+from tests.support.two_libraries import (
+    assert_exclude_each_other,
+    differing,
+    other_process,
+    surface,
+)
 from tests.support.waiting import stopwatch
 
 # What differs in the surface, and why. What differs in behaviour are the tests with
@@ -129,7 +133,7 @@ def test_theirs_in_another_process_and_this_one_exclude_each_other(
         def release(self) -> None:
             self.lock.release()
 
-    with other(kind, module, KEY, flavour.url) as there:
+    with other_process(kind, module, KEY, [flavour.url]) as there:
         assert_exclude_each_other(Here(), there)
 
 
@@ -145,7 +149,7 @@ def test_fleet_of_both_loses_no_update(server: redis.Redis) -> None:
 @pytest.mark.slow
 def test_theirs_in_another_process_waits_for_our_release(flavour: Flavour) -> None:
     lock = flavour.lock(timeout=20)
-    with other("redis-py", THEIRS, KEY, flavour.url) as there:
+    with other_process("redis-py", THEIRS, KEY, [flavour.url]) as there:
         lock.acquire()
         there.tell("wait")
         lock.release()

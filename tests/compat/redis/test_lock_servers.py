@@ -21,8 +21,7 @@ from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.redis_clients import cluster
-from tests.support.redis_flavours import Flavour, connections, impatient
+from tests.support.redis_flavours import Flavour, cluster, connections, impatient
 from tests.support.threads import later
 from tests.support.two_libraries import forbid_sockets
 from tests.support.waiting import wait_until

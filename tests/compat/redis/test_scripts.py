@@ -113,9 +113,7 @@ def test_lock_when_its_script_is_called_by_the_user_then_does_what_it_says(
     lock = flavour.lock(timeout=5)
     lock.acquire()
     script, client = lock.lua_release, flavour.default_client
-    reply = script(keys=[lock.name], args=[lock.local.token], client=client)
-    done = flavour.loop.run_until_complete(reply) if flavour.loop else reply
-    assert done == 1
+    assert script(keys=[lock.name], args=[lock.local.token], client=client) == 1
     assert server.keys() == []
 
 

@@ -20,8 +20,7 @@ from fastredlock.compat.redis_lock import _signal
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
 from tests.support.keys import KEY
-from tests.support.redis_clients import cluster
-from tests.support.redis_flavours import connections, impatient
+from tests.support.redis_flavours import cluster, connections, impatient
 from tests.support.threads import later
 from tests.support.waiting import wait_until
 

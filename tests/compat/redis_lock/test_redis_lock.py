@@ -13,10 +13,11 @@ import redis
 from fastredlock.compat import redis_lock as ours
 from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL
 from tests.support.keys import KEY
-from tests.support.redis_flavours import count_together, other
+from tests.support.redis_flavours import count_together
 from tests.support.two_libraries import (
     assert_exclude_each_other,
     differing,
+    other_process,
     own_names,
     surface,
 )
@@ -123,7 +124,7 @@ def test_theirs_in_another_process_and_this_one_exclude_each_other(
         def release(self) -> None:
             self.lock.release()
 
-    with other("redis-lock", PAIR[0], KEY, urls[0]) as there:
+    with other_process("redis-lock", PAIR[0], KEY, [urls[0]]) as there:
         assert_exclude_each_other(Here(), there)
 
 
@@ -134,7 +135,7 @@ def test_waiter_in_another_process_is_woken_by_the_release(
 ) -> None:
     lock = {theirs.__name__: theirs, ours.__name__: ours}[here].Lock(client, KEY)
     lock.acquire()
-    with other("redis-lock", there, KEY, urls[0]) as waiter:
+    with other_process("redis-lock", there, KEY, [urls[0]]) as waiter:
         waiter.tell("wait")
         assert wait_until(lambda: is_waited_for(server))
         with stopwatch() as elapsed:
