@@ -22,13 +22,13 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._common.first_try import try_once
-from ._common.refusing import Refusing, refused
-from ._common.shared import (
+from ._common import (
+    Refusing,
     SameServerAllowed,
     key_name,
     shared_locks,
     token_source,
+    try_once,
 )
 from ._common.steps import run
 
@@ -83,6 +83,7 @@ class Redlock(Refusing):
     """
 
     _NOT_RUN = frozenset({"lock_instance", "unlock_instance", "unlock_script"})
+    _READ_ONCE = frozenset({"clock_drift_factor"})
 
     default_retry_count = 3
     default_retry_delay: float = 0.2
@@ -112,11 +113,6 @@ class Redlock(Refusing):
     def quorum(self) -> int:
         """How many servers must grant."""
         return len(self._given) // 2 + 1
-
-    def __setattr__(self, name: str, value: object) -> None:
-        if name in self._NOT_RUN or name == "clock_drift_factor":  # read when made
-            raise refused(type(self), name)
-        super().__setattr__(name, value)
 
     @property
     def servers(self) -> tuple[Any, ...]:

@@ -13,9 +13,8 @@ from collections.abc import Iterator
 
 import pytest
 
-import fastredlock.compat.aioredlock
+import fastredlock.compat
 
-AIOREDLOCK = fastredlock.compat.aioredlock.Lock
 NAMES = [
     *("fastredlock", "fastredlock.asyncio", "fastredlock.errors", "fastredlock.types"),
     *("fastredlock.observer", "fastredlock.testing", "fastredlock.testing.asyncio"),
@@ -27,8 +26,6 @@ COMPAT = [
         fastredlock.compat.__path__, "fastredlock.compat."
     )
     if not any(part.startswith("_") for part in module.name.split("."))
-    # Its Lock names the manager that makes it, whose file imports that of the Lock.
-    and module.name not in ("fastredlock.compat.aioredlock.lock",)
 ]
 
 
@@ -38,7 +35,7 @@ def public(name: str) -> Iterator[tuple[str, object]]:
     own = [k for k, v in vars(module).items() if getattr(v, "__module__", 0) == name]
     for key in getattr(module, "__all__", own):
         value = getattr(module, key)
-        if key.startswith("_") or not callable(value) or value is AIOREDLOCK:
+        if key.startswith("_") or not callable(value):
             continue
         yield f"{name}.{key}", value
         if inspect.isclass(value):

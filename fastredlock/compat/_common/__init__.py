@@ -1,1 +1,197 @@
-"""Parts that several of the replacements share."""
+"""The seam between the replaced libraries and FastRedlock.
+
+The replaced libraries use redis-py clients of their callers, and a new lock object for
+each use costs them nothing. A FastRedlock has connections of its own: it is kept as
+long as the pool of one of the clients lives (it copied their settings); where masters
+are named by text alone, as long as a lock object uses it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from contextvars import ContextVar
+from functools import partial
+from typing import Any, ClassVar, TypeVar
+from urllib.parse import parse_qs, urlsplit
+from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
+
+from ... import MasterVote, QuorumUnreachableError, Vote
+from ..._options.masters import (
+    SameServerAllowed as SameServerAllowed,  # for the others here
+)
+from ..._options.redis_py import identity_of
+from .steps import Steps
+
+L = TypeVar("L")
+
+# The function that draws the token of the next acquire of this thread or task: set
+# before every acquire, because one FastRedlock serves locks of several kinds.
+token_source: ContextVar[Callable[[], bytes | str]] = ContextVar("token_source")
+
+# s; a client's timeout is kept where it is shorter. A longer one is of no use: a server
+# that does not answer costs our rounds no more than this.
+LONGEST_CONNECT_TIMEOUT = 1.0
+LONGEST_ROUND_TIMEOUT = 0.5
+
+_known: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
+_kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
+_tried: WeakSet[Any] = WeakSet()  # every FastRedlock whose first try has failed
+
+
+# --- one FastRedlock for the same masters -----------------------------------------
+
+
+def shared_locks(
+    make: Callable[..., L],
+    masters: Sequence[object],
+    *name: object,
+    drift_factor: float = 0.01,
+) -> L:
+    """Return the FastRedlock for these masters, made by `make` where there is none.
+
+    `masters` as FastRedlock takes them; with a dict among them it is always a new one.
+    Raises ConfigurationError for a client that cannot be copied, or that would lock
+    another key than this `name`. Before every acquire: a client may have changed.
+    """
+    references = [each for master in masters for each in _references(master, *name)]
+    key = (make, drift_factor, *references)
+    try:
+        locks: L | None = _known.get(key)
+    except TypeError:  # a dict has no hash
+        return new_locks(make, masters, drift_factor)
+    if locks is None:
+        # Threads may make one at the same time: all of them then use the first.
+        locks = _known.setdefault(key, new_locks(make, masters, drift_factor))
+        for reference in references:
+            if isinstance(reference, ref):
+                _kept.setdefault(reference(), []).append(locks)
+    return locks
+
+
+def _references(master: Any, *name: object) -> Iterator[object]:
+    """Yield what a key is made of: references to a master do not keep a client alive.
+
+    A client's pool has the settings, which may be changed, and lives longer: some
+    callers make a client per use of it.
+    """
+    pool = getattr(master, "connection_pool", None)
+    if hasattr(pool, "connection_kwargs"):
+        yield ref(pool)
+        yield identity_of(master, *name)
+        return
+    try:
+        yield ref(master)
+    except TypeError:  # text
+        yield master
+
+
+def new_locks(
+    make: Callable[..., L], masters: Sequence[object], drift_factor: float = 0.01
+) -> L:
+    """Make a FastRedlock with the masters' timeouts and tokens of `token_source`."""
+    connect_timeout = _shortest("socket_connect_timeout", masters)
+    round_timeout = _shortest("socket_timeout", masters)
+    return make(
+        masters,
+        drift_factor=drift_factor,
+        connect_timeout=min(connect_timeout, LONGEST_CONNECT_TIMEOUT),
+        round_timeout=round_timeout if round_timeout < LONGEST_ROUND_TIMEOUT else None,
+        new_token=lambda: token_source.get()(),
+    )
+
+
+def _shortest(timeout: str, masters: Sequence[object]) -> float:
+    """Return the shortest of the masters' timeouts (s), infinity where none is set."""
+    given = (_settings_of(master).get(timeout) for master in masters)
+    return min((float(one) for one in given if one), default=float("inf"))
+
+
+def _settings_of(master: Any) -> Mapping[str, Any]:
+    if isinstance(master, str):
+        query = parse_qs(urlsplit(master).query)
+        return {name: values[-1] for name, values in query.items()}
+    if isinstance(master, Mapping):
+        return master
+    pool = getattr(master, "connection_pool", None)
+    return getattr(pool, "connection_kwargs", {})
+
+
+def answered(votes: Sequence[MasterVote]) -> bool:
+    """Return whether a quorum of the masters could answer."""
+    answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
+    return sum(vote.vote in answers for vote in votes) > len(votes) // 2
+
+
+def key_name(resource: Any) -> str | bytes:
+    """Return the name of a key; the replaced libraries take numbers as well."""
+    return str(resource) if type(resource) in (int, float) else resource
+
+
+# --- the first try ----------------------------------------------------------------
+
+
+def noted(
+    granted: list[Any], locks: Any, name: str | bytes, ttl: float, timeout: Any = 0
+) -> Any:
+    """Acquire; note the lease, which a caller that a signal interrupts gives back."""
+    # No signal is looked at where a frame of Python returns to another.
+    granted[:] = [locks.acquire(name, ttl=ttl, timeout=timeout)]
+    return granted[0]
+
+
+def try_once(
+    granted: list[Any], locks: Any, name: str | bytes, ttl: float
+) -> Steps[Any]:
+    """Try once to take the lock, noted in `granted`; raises as `acquire` does.
+
+    A try waits for connections no longer than for a round. That is too short for the
+    very first one with a ttl of some ms, which is therefore made again after `connect`.
+    """
+    attempt = partial(noted, granted, locks, name, ttl)
+    try:
+        return (yield attempt)
+    except QuorumUnreachableError:
+        if locks in _tried:
+            raise
+        _tried.add(locks)
+    with suppress(QuorumUnreachableError):
+        yield locks.connect
+    return (yield attempt)
+
+
+# --- attributes that users set or override ----------------------------------------
+
+
+class Refusing:
+    """The base of what users subclass: nothing that they change is ignored in silence.
+
+    `_NOT_RUN`: names of the library that are not called or read here, so that nobody
+    may set or override them. `_READ_ONCE`: those that are read when an object is made,
+    and may not be set afterwards: a TypeError.
+    """
+
+    __slots__ = ()
+
+    _NOT_RUN: ClassVar[frozenset[str]] = frozenset()
+    _READ_ONCE: ClassVar[frozenset[str]] = frozenset()
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        if cls.__module__.split(".")[0] != "fastredlock":
+            for name in sorted(cls._NOT_RUN & vars(cls).keys()):
+                raise refused(cls, name)
+
+    def __setattr__(self, name: str, value: object) -> None:
+        was_read = name in self._READ_ONCE and hasattr(self, name)
+        if was_read or name in self._NOT_RUN:
+            raise refused(type(self), name)
+        super().__setattr__(name, value)
+
+
+def refused(cls: type, name: str) -> TypeError:
+    """Return the error of an attribute that was set or overridden in vain."""
+    return TypeError(
+        f"{cls.__qualname__}.{name} cannot be changed: it would not be run or read "
+        "(see the page of this library in docs/migration)"
+    )

@@ -7,9 +7,8 @@ logged and no longer `valid`, a failed try leaves nothing behind, and a node tha
 not answer delays nothing.
 """
 
-from .algorithm import Aioredlock
+from .algorithm import Aioredlock, Lock
 from .errors import LockAcquiringError, LockError, LockRuntimeError
-from .lock import Lock
 from .sentinel import Sentinel
 
 __all__ = [

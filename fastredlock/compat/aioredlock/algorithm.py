@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from asyncio import Task, ensure_future, gather, sleep
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
 from logging import Logger, getLogger
 from math import inf
 from random import uniform
 from time import monotonic
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 from weakref import ref
 
@@ -26,25 +28,77 @@ from ... import (
     Vote,
 )
 from ...asyncio import FastRedlock, Lease
-from .._common.first_try import try_once
-from .._common.refusing import Refusing
-from .._common.shared import (
+from .._common import (
+    Refusing,
     SameServerAllowed,
     answered,
     key_name,
     new_locks,
     token_source,
+    try_once,
 )
 from .._common.steps import run_awaited
-from ._connections import master_of, without_password
-from ._votes import error_of, left_ms, taken, token_of, unanswered
-from .errors import LockAcquiringError, LockError, LockRuntimeError
-from .lock import Lock
+from .errors import (
+    LockAcquiringError,
+    LockError,
+    LockRuntimeError,
+    error_of,
+    taken,
+    unanswered,
+)
+from .sentinel import master_of, without_password
 
-__all__ = ["Aioredlock"]
+__all__ = ["Aioredlock", "Lock"]
 
 LOCALHOST: list[dict[str, Any]] = [{"host": "localhost", "port": 6379}]
 SHORTEST = 0.003  # s; of less, drift leaves nothing
+
+
+@dataclass
+class Lock:
+    """Hold a lock, as in `async with await manager.lock(...)`; made by the manager."""
+
+    lock_manager: Aioredlock
+    resource: str
+    id: Any = field(repr=False)  # any process that has it can release the lock
+    lock_timeout: float | None = 10.0
+    valid: bool = False
+
+    # No fields: its lease, the FastRedlock of that, and the lease that is kept.
+    _lease = _locks = _renewed = cast(Any, None)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        super().__setattr__(name, value)
+        if name == "valid" and self._renewed is not None:
+            with suppress(LeaseLostError):
+                self._renew(self._renewed)
+
+    def _renew(self, lease: Lease) -> None:
+        """Extend it in time for as long as it is valid, which users may change."""
+        on_lost = partial(_on_lost, ref(self)) if self.valid else None
+        lease.keep_alive(bool(self.valid), on_lost=on_lost)
+
+    async def __aenter__(self) -> Lock:
+        return self
+
+    async def __aexit__(self, exc_type: Any, exc: Any, tb: Any) -> None:
+        try:
+            await self.lock_manager.unlock(self)
+        except LockError:
+            if exc is None:
+                raise
+
+    async def extend(self) -> None:
+        """Make it ours for `lock_timeout` s from now on."""
+        await self.lock_manager.extend(self)
+
+    async def release(self) -> None:
+        """Release it."""
+        await self.lock_manager.unlock(self)
+
+    async def is_locked(self) -> bool:
+        """Return whether anybody holds the resource."""
+        return await self.lock_manager.is_locked(self)
 
 
 class Aioredlock(Refusing):
@@ -112,17 +166,21 @@ class Aioredlock(Refusing):
         after all tries, LockRuntimeError if fewer than a quorum of the masters could
         answer the last one, or a release with this identifier is not confirmed.
         """
-        _check_timeout(lock_timeout)
+        ttl = self._ttl_of(lock_timeout)
         if lock_timeout is None and type(self).extend is not Aioredlock.extend:
             raise TypeError("extend() of a subclass is not what extends it in time")
-        ttl = lock_timeout or self.internal_lock_timeout
-        _check_validity(ttl)
         lease = await self._taken(resource, ttl, lock_identifier)
         id = lock_identifier or lease.token.decode()
         lock = Lock(self, resource, id, lock_timeout, valid=True)
         lock._lease, lock._locks = lease, self._redlock
         if lock_timeout is None:
-            await self._keep(lock, lease)
+            # It is extended in time until it is released, lost, or garbage.
+            try:
+                lock._renew(lease)
+            except (ConfigurationError, LeaseLostError) as error:
+                await lease.release()
+                raise LockError("Lock timeout") from error
+            lock._renewed = lease
         self._locks[resource] = lock
         return lock
 
@@ -135,11 +193,9 @@ class Aioredlock(Refusing):
         """
         if not lock.valid:
             raise RuntimeError("Lock is not valid")
-        _check_timeout(lock_timeout)
-        ttl = lock_timeout or lock.lock_timeout or self.internal_lock_timeout
+        ttl = self._ttl_of(lock_timeout, lock.lock_timeout)
         if ttl < 0:  # of a key without expiry, as get_lock makes it
             raise LockAcquiringError("Can not set lock")
-        _check_validity(ttl)
         try:
             await self._lease_of(lock).extend(ttl)
         except (LeaseLostError, NotExtendedError) as error:
@@ -162,7 +218,7 @@ class Aioredlock(Refusing):
             votes = await self._redlock.holders(key_name(lock.resource))
             if status is ReleaseStatus.UNKNOWN:
                 raise unanswered("Can not unset lock", lock.resource, votes)
-            if not self._is_free(votes):
+            if sum(vote.vote is Vote.GRANTED for vote in votes) < self._quorum:
                 raise error_of("Can not unset lock", lock.resource, votes)
         self._forget(lock)
 
@@ -195,8 +251,8 @@ class Aioredlock(Refusing):
         make it a majority could not answer.
         """
         votes = await self._redlock.holders(key_name(resource))
-        wanted = sha256(token_of(lock_identifier)).hexdigest()[:16]
-        lefts_ms = sorted(left_ms(vote) for vote in votes if vote.token_hash == wanted)
+        wanted = sha256(_token_of(lock_identifier)).hexdigest()[:16]
+        lefts_ms = sorted(_left_ms(vote) for vote in votes if vote.token_hash == wanted)
         if len(lefts_ms) < self._quorum:
             raise error_of("Can not get lock", resource, votes, wanted)
         middle_ms = lefts_ms[-self._quorum]
@@ -222,7 +278,7 @@ class Aioredlock(Refusing):
         """Take the resource, in all the tries there are."""
         name, minority = key_name(resource), None
         if identifier:
-            lease = self._redlock.adopt(name, token_of(identifier), ttl=ttl)
+            lease = self._redlock.adopt(name, _token_of(identifier), ttl=ttl)
             try:
                 await lease.extend(ttl)
                 return lease
@@ -235,7 +291,7 @@ class Aioredlock(Refusing):
         for tried in range(self.retry_count):
             if tried:
                 await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
-            token_source.set(lambda: token_of(identifier or uuid4()))
+            token_source.set(lambda: _token_of(identifier or uuid4()))
             try:
                 taken_now: Lease | None = await run_awaited(
                     try_once([], self._redlock, name, ttl)
@@ -256,24 +312,23 @@ class Aioredlock(Refusing):
             await minority.release()  # its keys were extended just now
         raise failure
 
-    async def _keep(self, lock: Lock, lease: Lease) -> None:
-        """Let it be extended in time until it is released, lost, or garbage."""
-        try:
-            renew(lock, lease)
-        except (ConfigurationError, LeaseLostError) as error:
-            await lease.release()
-            raise LockError("Lock timeout") from error
-        lock._renewed = lease
+    def _ttl_of(self, timeout: float | None, default: float | None = None) -> float:
+        if timeout is not None and timeout <= 0:
+            raise ValueError("Lock timeout must be greater than 0 seconds.")
+        ttl = timeout or default or self.internal_lock_timeout
+        if 0 < ttl < SHORTEST:
+            raise LockError("Lock timeout")
+        return ttl
 
     def _lease_of(self, lock: Lock) -> Lease:
         # Taken by another process or manager, before destroy(), or set to be another's.
         lease = lock._lease if lock._locks is self._redlock else None
-        if lease is None or lease.token != token_of(lock.id):
+        if lease is None or lease.token != _token_of(lock.id):
             lock._locks = self._redlock
             ttl = lock.lock_timeout or 0
             lock._lease = lease = self._redlock.adopt(
                 key_name(lock.resource),
-                token_of(lock.id),
+                _token_of(lock.id),
                 ttl=ttl if ttl >= SHORTEST else self.internal_lock_timeout,
             )
         return lease
@@ -282,24 +337,14 @@ class Aioredlock(Refusing):
         if self._locks.get(lock.resource) is lock:
             del self._locks[lock.resource]
 
-    def _is_free(self, votes: Sequence[MasterVote]) -> bool:
-        return sum(vote.vote is Vote.GRANTED for vote in votes) >= self._quorum
-
     def __repr__(self) -> str:
         connections = [without_password(one) for one in self.redis_connections]
-        return (
-            f"Aioredlock(redis_connections={connections!r}, "
-            f"retry_count={self.retry_count!r}, "
-            f"retry_delay_min={self.retry_delay_min!r}, "
-            f"retry_delay_max={self.retry_delay_max!r}, "
-            f"internal_lock_timeout={self.internal_lock_timeout!r})"
-        )
-
-
-def renew(lock: Lock, lease: Lease) -> None:
-    """Extend it in time for as long as it is valid, which users may change."""
-    on_lost = partial(_on_lost, ref(lock)) if lock.valid else None
-    lease.keep_alive(bool(lock.valid), on_lost=on_lost)
+        counts = ("retry_count", "retry_delay_min", "retry_delay_max")
+        options = [
+            f"{name}={getattr(self, name)!r}"
+            for name in (*counts, "internal_lock_timeout")
+        ]
+        return f"Aioredlock(redis_connections={connections!r}, {', '.join(options)})"
 
 
 def _on_lost(lost: ref[Lock], lease: Lease, error: LeaseLostError) -> None:
@@ -314,11 +359,11 @@ def _on_lost(lost: ref[Lock], lease: Lease, error: LeaseLostError) -> None:
         release.add_done_callback(manager._lost.discard)
 
 
-def _check_validity(ttl: float) -> None:
-    if 0 < ttl < SHORTEST:
-        raise LockError("Lock timeout")
+def _token_of(identifier: Any) -> bytes:
+    """Return the token stored for an identifier: numbers were taken, too."""
+    return identifier if isinstance(identifier, bytes) else str(identifier).encode()
 
 
-def _check_timeout(timeout: float | None) -> None:
-    if timeout is not None and timeout <= 0:
-        raise ValueError("Lock timeout must be greater than 0 seconds.")
+def _left_ms(vote: MasterVote) -> float:
+    """Return the time left of the key (ms); infinity without expiry."""
+    return inf if vote.remaining_ms == -1 else vote.remaining_ms or 0

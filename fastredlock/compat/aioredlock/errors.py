@@ -1,6 +1,12 @@
-"""The errors of aioredlock, under its names."""
+"""The errors of aioredlock, under its names, and which of them the votes mean."""
 
 from __future__ import annotations
+
+from typing import Any
+
+from ... import MasterVote, QuorumUnreachableError, ResourceTakenError, Vote
+
+__all__ = ["AioredlockError", "LockAcquiringError", "LockError", "LockRuntimeError"]
 
 
 class AioredlockError(Exception):
@@ -17,3 +23,36 @@ class LockAcquiringError(LockError):
 
 class LockRuntimeError(LockError):
     """Report that fewer than a quorum of the masters could answer."""
+
+
+def error_of(
+    text: str, resource: Any, votes: tuple[MasterVote, ...], ours: str = ""
+) -> LockError:
+    """Return the error of a call that no quorum agreed to.
+
+    As theirs, it is first that a master could not answer. Other than theirs, not where
+    others hold the lock on a majority: then it is taken.
+    """
+    refused = [vote for vote in votes if vote.vote in (Vote.TAKEN, Vote.GONE)]
+    others = sum(vote.token_hash != ours for vote in refused)
+    answered = len(refused) + sum(vote.vote is Vote.GRANTED for vote in votes)
+    if others <= len(votes) // 2 and answered < len(votes):
+        return unanswered(text, resource, votes)
+    return taken(text, resource, votes, 1, 0.0)
+
+
+def taken(
+    text: str, resource: Any, votes: tuple[MasterVote, ...], tries: int, took: float
+) -> LockAcquiringError:
+    """Return the error of a call that others prevented; its cause has the votes."""
+    failure = LockAcquiringError(text)
+    failure.__cause__ = ResourceTakenError(resource, votes, tries, took)
+    return failure
+
+
+def unanswered(
+    text: str, resource: Any, votes: tuple[MasterVote, ...]
+) -> LockRuntimeError:
+    failure = LockRuntimeError(text)
+    failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
+    return failure

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from hashlib import sha256
+from logging import getLogger
 from math import ceil, inf
 from time import monotonic
 from typing import Any, ClassVar, TypeVar
@@ -20,11 +21,15 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from .._common.first_try import noted, try_once
-from .._common.refusing import Refusing
-from .._common.shared import SameServerAllowed, shared_locks, token_source
+from .._common import (
+    Refusing,
+    SameServerAllowed,
+    noted,
+    shared_locks,
+    token_source,
+    try_once,
+)
 from .._common.steps import Steps
-from .base import logger
 from .exceptions import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -34,6 +39,8 @@ from .exceptions import (
 )
 
 E = TypeVar("E", bound=PrimitiveError)
+
+logger = getLogger("pottery")
 
 
 class DefaultMaster(str):
@@ -68,6 +75,7 @@ class Common(Refusing):
     _NUM_EXTENSIONS: ClassVar[int] = 3
     _DEFAULT_MASTERS: ClassVar[frozenset[object]] = frozenset()
     _SAMPLE: ClassVar[str]  # how its log lines call it
+    _maker: Callable[[], Callable[..., Any]]  # returns its FastRedlock
 
     def __init__(
         self,
@@ -112,13 +120,10 @@ class Common(Refusing):
         self._locks = self._connected()
 
     def _connected(self) -> Any:
-        raise NotImplementedError
-
-    def _shared(self, make: Callable[..., Any]) -> Any:
         drift = self._CLOCK_DRIFT_FACTOR
         # In an order that is the same for equal sets.
         masters = SameServerAllowed(sorted(self.masters, key=id))
-        return shared_locks(make, masters, self.key, drift_factor=drift)
+        return shared_locks(self._maker(), masters, self.key, drift_factor=drift)
 
     # --- the bodies of the calls ------------------------------------------------------
 
@@ -152,9 +157,18 @@ class Common(Refusing):
         return False
 
     def _left(self, flag: bool | None) -> Steps[float]:
+        """Return how long (s) a majority will have our token, or 0 if none has it."""
         votes = yield partial(self._locks.holders, self.key)
         if self._lease is not None and self._lease.is_valid:
-            return self._remaining(votes, flag)
+            ours, quorum = (
+                sha256(self._lease.token).hexdigest()[:16],
+                len(self.masters) // 2 + 1,
+            )
+            found = [vote for vote in votes if vote.token_hash == ours]
+            lefts_ms = sorted(vote.remaining_ms or 0 for vote in found)
+            if len(lefts_ms) >= quorum:
+                left: float = self._lease.remaining()
+                return min(left, lefts_ms[-quorum] / 1000)
         self._check_enough_masters_up(flag, failures(votes))
         return 0
 
@@ -182,19 +196,6 @@ class Common(Refusing):
         raise self._failure(ReleaseUnlockedLock, votes, flag)
 
     # --- their parts ------------------------------------------------------------------
-
-    def _remaining(self, votes: Iterable[MasterVote], flag: bool | None) -> float:
-        """Return how long (s) a majority will have our token, or 0 if none has it."""
-        ours = sha256(self._lease.token).hexdigest()[:16]
-        lefts_ms = sorted(
-            vote.remaining_ms or 0 for vote in votes if vote.token_hash == ours
-        )
-        quorum = len(self.masters) // 2 + 1
-        if len(lefts_ms) >= quorum:
-            left: float = self._lease.remaining()
-            return min(left, lefts_ms[-quorum] / 1000)
-        self._check_enough_masters_up(flag, failures(votes))
-        return 0
 
     def _failure(
         self, error: type[E], votes: Iterable[MasterVote], flag: bool | None

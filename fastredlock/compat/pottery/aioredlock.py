@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from .._common.steps import run_awaited
 from ._common import Common
@@ -27,32 +25,11 @@ class AIORedlock(Common):
 
     _SAMPLE = "aioredlock"
 
-    def __init__(
-        self,
-        *,
-        key: str,
-        masters: Iterable[object],
-        raise_on_redis_errors: bool = False,
-        auto_release_time: float = Common._AUTO_RELEASE_TIME,
-        num_extensions: int = Common._NUM_EXTENSIONS,
-        context_manager_blocking: bool = True,
-        context_manager_timeout: float = -1,
-    ) -> None:
-        super().__init__(
-            key=key,
-            masters=masters,
-            raise_on_redis_errors=raise_on_redis_errors,
-            auto_release_time=auto_release_time,
-            num_extensions=num_extensions,
-            context_manager_blocking=context_manager_blocking,
-            context_manager_timeout=context_manager_timeout,
-        )
-
-    def _connected(self) -> FastRedlock:
+    @staticmethod
+    def _maker() -> type[FastRedlock]:
         from ...asyncio import FastRedlock  # here: pottery's other half needs no loop
 
-        locks: FastRedlock = self._shared(FastRedlock)
-        return locks
+        return FastRedlock
 
     async def acquire(
         self,
@@ -61,19 +38,12 @@ class AIORedlock(Common):
         timeout: float = -1,
         raise_on_redis_errors: bool | None = None,
     ) -> bool:
-        """Return whether it is ours; wait for `timeout` s (-1: no limit) if blocking.
-
-        Raises QuorumIsImpossible, where errors are to be raised, as soon as a majority
-        of the masters fails.
-        """
+        """Return whether it is ours, as `Redlock.acquire` does."""
         steps = self._acquire(blocking, timeout, raise_on_redis_errors, [])
         return await run_awaited(steps)
 
     async def locked(self, *, raise_on_redis_errors: bool | None = None) -> float:
-        """Return how long it is still ours (s), or 0 where a majority has it no more.
-
-        Waits until every master was asked.
-        """
+        """Return how long it is still ours (s), 0 where a majority has it no more."""
         return await run_awaited(self._left(raise_on_redis_errors))
 
     async def extend(self, *, raise_on_redis_errors: bool | None = None) -> None:
@@ -92,12 +62,7 @@ class AIORedlock(Common):
             return self
         raise QuorumNotAchieved(self.key, self.masters)
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             await self.release()
         except PrimitiveError:

@@ -12,13 +12,11 @@ from inspect import (
     isgeneratorfunction,
 )
 from time import monotonic
-from types import TracebackType
 from typing import Any, Literal, TypeVar
 
 from ... import FastRedlock
 from .._common.steps import run
-from ._common import Common, DefaultMaster
-from .base import logger
+from ._common import Common, DefaultMaster, logger
 from .exceptions import PrimitiveError, QuorumNotAchieved
 
 __all__ = ["Redlock", "synchronize"]
@@ -42,10 +40,7 @@ class Redlock(Common):
         {DefaultMaster(os.environ.get("REDIS_URL", "redis://localhost:6379/0"))}
     )
     _SAMPLE = "redlock"
-
-    def _connected(self) -> FastRedlock:
-        locks: FastRedlock = self._shared(FastRedlock)
-        return locks
+    _maker = staticmethod(lambda: FastRedlock)
 
     def acquire(
         self,
@@ -101,12 +96,7 @@ class Redlock(Common):
             raise
         raise QuorumNotAchieved(self.key, self.masters)
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> Literal[False]:
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> Literal[False]:
         try:
             self.release()
         except PrimitiveError:

@@ -12,15 +12,15 @@ Hooks and attributes are redis-py's. For asyncio: `fastredlock.compat.redis.asyn
 
 from __future__ import annotations
 
+from functools import partial
 from logging import Logger, getLogger
-from types import TracebackType
-from typing import Literal
+from typing import Any, Literal
 
 from redis.exceptions import RedisError
 
-from ...errors import FastRedlockError
-from .._common.redis_py import new_locks
+from ... import FastRedlock, FastRedlockError
 from .._common.steps import run
+from .._redis import patient_locks
 from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]
@@ -36,7 +36,7 @@ class Lock(BaseLock):
     are seconds; a `timeout` of None or 0 leaves the key until it is released.
     """
 
-    _new_locks = staticmethod(new_locks)
+    _new_locks = partial(patient_locks, FastRedlock)
 
     def __enter__(self) -> Lock:
         held = self.local.token
@@ -49,12 +49,7 @@ class Lock(BaseLock):
             raise
         raise self._error("Unable to acquire lock within the time specified")
 
-    def __exit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             self.release()
         except RedisError as error:
@@ -123,3 +118,8 @@ class Lock(BaseLock):
 
     def do_reacquire(self) -> Literal[True]:
         return run(self._reacquire())
+
+    def _key(self) -> bytes:
+        # Where hiredis is installed, and we need it, it packs the commands of blocking
+        # clients: text is sent as UTF-8 under every encoding.
+        return self.name.encode() if isinstance(self.name, str) else super()._key()

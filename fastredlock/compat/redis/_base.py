@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import cache, partial
 from math import inf
 from os import getpid
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError
-from .._common.calls import ask, give_back, prolong, take, try_again
-from .._common.redis_py import (
-    clients_of,
+from .._common import shared_locks
+from .._common.steps import Steps
+from .._redis import (
+    ask,
     draw_token,
     encoded,
+    give_back,
     is_held,
-    key_of,
+    prolong,
+    take,
     times_left_ms,
+    try_again,
 )
-from .._common.shared import shared_locks
-from .._common.steps import Steps
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
 
@@ -69,6 +71,10 @@ class BaseLock:
     `redis` is a redis-py client, whose settings are copied, or a list of them: the lock
     is then held by a majority of these independent masters.
     """
+
+    _new_locks: ClassVar[Callable[..., Any]]
+    do_acquire: Callable[[bytes], Any]
+    do_release: Callable[[bytes], Any]
 
     lua_release: Script = Script()
     lua_extend: Script = Script()
@@ -124,15 +130,11 @@ class BaseLock:
     @redis.setter
     def redis(self, redis: Any) -> None:
         self._redis = redis
-        self._clients = clients_of(redis)
+        self._clients = list(redis) if isinstance(redis, list | tuple) else [redis]
         self._connect()
 
     def _connect(self) -> None:
         self._locks: Any = shared_locks(self._new_locks, self._clients, self.name)
-
-    @staticmethod
-    def _new_locks(clients: Sequence[Any], **options: Any) -> Any:
-        raise NotImplementedError
 
     # --- scripts that users have set --------------------------------------------------
 
@@ -161,12 +163,6 @@ class BaseLock:
         return script(keys=[self.name], args=arguments, client=self.redis)
 
     # --- the bodies of the calls; the hooks of redis-py begin with do_ ----------------
-
-    def do_acquire(self, token: bytes) -> Any:
-        raise NotImplementedError
-
-    def do_release(self, expected_token: bytes) -> Any:
-        raise NotImplementedError
 
     def _acquire(
         self,
@@ -207,7 +203,7 @@ class BaseLock:
             self._connect()
             lease = yield from take([], self._locks, self._key(), token, self._ttl())
         except ConfigurationError as error:
-            raise self._refused(error) from error
+            raise self._error(str(error)) from error
         if lease is not None:
             self._keep(lease)
         return lease is not None
@@ -285,7 +281,7 @@ class BaseLock:
         try:
             is_prolonged = yield from prolong(lease, ttl_ms / 1000)
         except ConfigurationError as error:
-            raise self._refused(error) from error
+            raise self._error(str(error)) from error
         if not is_prolonged:
             raise self._not_owned(what)
         self._keep(lease)
@@ -317,10 +313,10 @@ class BaseLock:
         try:
             return self._locks.adopt(self._key(), encoded(self._clients[0], token))
         except ConfigurationError as error:
-            raise self._refused(error) from error
+            raise self._error(str(error)) from error
 
     def _key(self) -> bytes:
-        return key_of(self._clients[0], self.name)
+        return encoded(self._clients[0], self.name)
 
     def _ttl(self) -> float:
         # In whole milliseconds, cut off as redis-py does it.
@@ -351,6 +347,3 @@ class BaseLock:
     def _not_owned(self, what: str) -> LockError:
         text = f"Cannot {what} a lock that's no longer owned"
         return self._error(text, LockNotOwnedError)
-
-    def _refused(self, error: ConfigurationError) -> LockError:
-        return self._error(str(error))

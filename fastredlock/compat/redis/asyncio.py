@@ -8,26 +8,21 @@ async with client.lock("orders:42", timeout=5, lock_class=Lock):
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable
+from functools import partial
 from logging import Logger, getLogger
-from types import TracebackType
 from typing import Any, Literal
 
 from redis.exceptions import RedisError
 
 from ...asyncio import FastRedlock
-from .._common.redis_py import encoded, patient_options
 from .._common.steps import run_awaited
+from .._redis import patient_locks
 from ._base import NOT_RAISED, BaseLock
 
 __all__ = ["Lock"]
 
 logger: Logger = getLogger("redis.asyncio.lock")  # filters of the warning name it
-
-
-def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
-    """Make the FastRedlock of a client, or of a list of them."""
-    return FastRedlock(clients, **patient_options(clients, options))
 
 
 class Lock(BaseLock):
@@ -38,19 +33,14 @@ class Lock(BaseLock):
     are seconds; a `timeout` of None or 0 leaves the key until it is released.
     """
 
-    _new_locks = staticmethod(new_locks)
+    _new_locks = partial(patient_locks, FastRedlock)
 
     async def __aenter__(self) -> Lock:
         if await self.acquire():
             return self
         raise self._error("Unable to acquire lock within the time specified")
 
-    async def __aexit__(
-        self,
-        exc_type: type[BaseException] | None,
-        exc_value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             await self.release()
         except RedisError as error:
@@ -108,6 +98,3 @@ class Lock(BaseLock):
 
     async def do_reacquire(self) -> Literal[True]:
         return await run_awaited(self._reacquire())
-
-    def _key(self) -> bytes:
-        return encoded(self._clients[0], self.name)

@@ -15,14 +15,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 from redis.exceptions import TimeoutError
 
 from ... import FastRedlock, MasterVote, Vote
 from ..._options.scripts import NOTIFY_NEXT
-from .._common.redis_py import patient_options
+from .._redis import patient_locks
 
 LOCK, SIGNAL = "lock:", "lock-signal:"
 
@@ -49,12 +49,7 @@ return deleted
 def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
     """Return the maker of a FastRedlock with releases that signal; one per argument."""
     script = NOTIFY_NEXT + (_RELEASE % signal_expire).encode()
-
-    def new_locks(clients: Sequence[Any], **options: Any) -> FastRedlock:
-        options = patient_options(clients, options)
-        return FastRedlock(clients, release_script=script, **options)
-
-    return new_locks
+    return partial(patient_locks, FastRedlock, release_script=script)
 
 
 def wait(
@@ -96,9 +91,6 @@ def reset_all(redis_client: Any) -> None:
     Goes through the keyspace step by step: others are served in between.
     """
     for name in redis_client.scan_iter(f"{LOCK}*", count=1000):
-        signal = (
-            SIGNAL.encode() + name[len(LOCK) :]
-            if isinstance(name, bytes)
-            else SIGNAL + name[len(LOCK) :]
-        )
+        is_text = isinstance(name, str)
+        signal = (SIGNAL if is_text else SIGNAL.encode()) + name[len(LOCK) :]
         reset(redis_client, name, signal, 1000)

@@ -33,7 +33,6 @@ DIFFERENCES = {
     "Sentinel.get_sentinel: async (self) -> missing": "a Sentinel is refused",
     "Lock.lock_timeout: missing -> 10.0": "the class shows the default as well",
     "Lock.valid: missing -> False": "the class shows the default as well",
-    "Aioredlock.redis: missing -> _NotRun": "what a user would set is refused",
 }
 
 

@@ -12,7 +12,7 @@ import redis
 
 from fastredlock import ConfigurationError
 from fastredlock.compat import pottery, redis_lock, redlock
-from fastredlock.compat._common.shared import shared_locks
+from fastredlock.compat._common import shared_locks
 from fastredlock.compat.redis import Lock
 from tests.support.keys import KEY
 

@@ -17,13 +17,10 @@ AIOREDLOCK = {
         "LockRuntimeError",
     ],
     "lock": ["Lock"],
-    "redis": ["LockAcquiringError", "LockError", "LockRuntimeError", "Sentinel"],
     "sentinel": ["Sentinel", "SentinelConfigError"],
-    "utility": ["clean_password"],
 }
 POTTERY = {
     "aioredlock": ["AIORedlock"],
-    "base": ["logger"],
     "exceptions": [
         *("ExtendUnlockedLock", "PrimitiveError", "QuorumIsImpossible"),
         *("QuorumNotAchieved", "ReleaseUnlockedLock", "TooManyExtensions"),
@@ -47,18 +44,3 @@ def test_name_is_where_theirs_is(library: str, module: str, name: str) -> None:
     found = getattr(ours, name)
     package = importlib.import_module(f"fastredlock.compat.{library}")
     assert getattr(package, name, found) is found
-
-
-@pytest.mark.parametrize(
-    "details",
-    [
-        {"host": "h", "password": "secret"},
-        "redis://:secret@h:1/0",
-        [{"host": "h", "password": "secret"}, "rediss://:secret@h:1/0"],
-        ("h", 1),
-    ],
-)
-def test_password_is_cleaned_as_by_theirs(details: object) -> None:
-    theirs = load("aioredlock.utility")
-    ours = importlib.import_module("fastredlock.compat.aioredlock.utility")
-    assert ours.clean_password(details) == theirs.clean_password(details)

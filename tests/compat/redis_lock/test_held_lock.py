@@ -13,8 +13,8 @@ import redis
 
 from fastredlock import Lease, TokenReusedError
 from fastredlock.compat import redis_lock as ours
-from fastredlock.compat._common.redis_errors import not_settled
 from fastredlock.compat._common.steps import Steps
+from fastredlock.compat._redis import not_settled
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, hasty
 from tests.support.keys import KEY
@@ -52,7 +52,7 @@ def test_release_leaves_what_another_thread_took_since(
     lock = ours.Lock(client, KEY, expire=5)
     assert lock.acquire()
     with monkeypatch.context() as patched:
-        patched.setattr(ours._lock, "give_back", give_back_and_take)
+        patched.setattr(ours, "give_back", give_back_and_take)
         lock.release()
     assert lock._lease is not None
     lock.release()
@@ -88,7 +88,7 @@ def test_acquire_while_another_thread_releases_is_no_error(
         error = TokenReusedError(KEY)
         raise not_settled(error) from error
 
-    monkeypatch.setattr(ours._lock, "take", take)
+    monkeypatch.setattr(ours, "take", take)
     with lock:
         assert lock.id != drawn
 

@@ -1,0 +1,233 @@
+"""Locks on redis-py clients: their calls, settings, encoding, votes, and errors.
+
+The client's settings are copied and its sockets left alone. redis-py repeats a command
+when its connection broke; so do we, three times in all. `locks` is a FastRedlock,
+blocking or awaitable, `lease` one of its leases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
+from hashlib import sha256
+from os import urandom
+from typing import Any, TypeVar
+from weakref import WeakSet
+
+from redis import exceptions
+
+from .. import (
+    AcquireError,
+    LeaseLostError,
+    MasterVote,
+    NotExtendedError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    TokenReusedError,
+    ValidityExhaustedError,
+    Vote,
+)
+from ._common import answered, noted, token_source
+from ._common.steps import Steps
+
+L = TypeVar("L")
+RELEASED, GONE, _ = ReleaseStatus
+
+# s before each try of a call that too few masters answered: a connection that was cut
+# while idle is replaced at once, a server that restarts needs about that long.
+PAUSES = (0.0, 0.0, 0.15)
+PATIENCE = 5.0  # s; redis-py waits so long for a reply where its client has no timeout
+
+# Leases that were valid when their release was sent, without an answer: one that is
+# gone at the next try was released by the one before.
+unanswered_releases: WeakSet[Any] = WeakSet()
+
+# Leases of which a release or an extension was not answered once: it may arrive late,
+# so their token must not be used again, however a later try ended.
+unsettled: WeakSet[Any] = WeakSet()
+
+_ERRORS: dict[str, type[exceptions.RedisError]] = {
+    "NOAUTH": exceptions.AuthenticationError,
+    "WRONGPASS": exceptions.AuthenticationError,
+    "NOPERM": exceptions.NoPermissionError,
+    "LOADING": exceptions.BusyLoadingError,
+    "OOM": exceptions.OutOfMemoryError,
+    "READONLY": exceptions.ReadOnlyError,
+}
+_LATE = "owed a reply", "no answer to the handshake"  # of a server that has paused
+
+
+# --- settings and encoding of clients ---------------------------------------------
+
+
+def patient_locks(make: Callable[..., L], clients: Sequence[Any], **options: Any) -> L:
+    """Make a FastRedlock that waits on one master as redis-py does.
+
+    There is no other master, so its reply is waited for as long as the client would. On
+    many, the timeouts of FastRedlock are better.
+    """
+    if len(clients) == 1:
+        pool = getattr(clients[0], "connection_pool", None)
+        waits = getattr(pool, "connection_kwargs", {}).get("socket_timeout")
+        options["round_timeout"] = float(waits) if waits else PATIENCE
+    return make(clients, **options)
+
+
+def encoded(client: Any, value: object) -> bytes:
+    """Return a value's bytes in the client's encoding."""
+    return bytes(client.connection_pool.get_encoder().encode(value))
+
+
+def draw_token() -> bytes:
+    """Draw 16 bytes in hex: as long as redis-py's uuid1().hex, and not predictable."""
+    return urandom(16).hex().encode()
+
+
+# --- calls ------------------------------------------------------------------------
+
+
+def take(
+    granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float
+) -> Steps[Any]:
+    """Try once to take the key with this token; return a lease, None if others hold it.
+
+    Raises redis-py's errors; the cause of one that may be tried again, best with
+    another token, is a QuorumUnreachableError.
+    """
+    mark = token_source.set(lambda: token)
+    try:
+        return (yield partial(noted, granted, locks, key, ttl))
+    except QuorumUnreachableError as error:
+        raise redis_error(error) from error
+    except ValidityExhaustedError as error:
+        raise exceptions.TimeoutError(str(error)) from error
+    except TokenReusedError as error:
+        raise not_settled(error) from error
+    finally:
+        token_source.reset(mark)
+
+
+def try_again(attempt: Callable[[], Any]) -> Steps[Any]:
+    """Make an attempt; again where too few masters could answer, as redis-py does."""
+    failure: Any = None
+    for pause in PAUSES:
+        yield pause
+        try:
+            return (yield attempt)
+        except exceptions.RedisError as error:
+            cause = error.__cause__
+            if isinstance(cause, QuorumUnreachableError):
+                failure = error
+            elif failure is None or not isinstance(cause, TokenReusedError):
+                raise  # and not a given token that met the roll-back of its last try
+    raise failure
+
+
+def ask(locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
+    """Return the holders once a quorum has answered; raise redis-py's errors."""
+    for pause in PAUSES:
+        yield pause
+        votes: tuple[MasterVote, ...] = yield partial(locks.holders, key)
+        if answered(votes):
+            return votes
+    each = "; ".join(map(str, votes))
+    raise _class_of(votes)(f"{_shown(key)}: fewer than a quorum answered [{each}]")
+
+
+def prolong(lease: Any, ttl: float) -> Steps[bool]:
+    """Set the ttl (s) anew; return False if the lease was lost."""
+    for pause in PAUSES:
+        yield pause
+        try:
+            yield partial(lease.extend, ttl)
+            return True
+        except (LeaseLostError, NotExtendedError) as error:
+            failure = error
+        unsettled.add(lease)
+        if answered(failure.votes) or not failure.votes:
+            return False
+    raise redis_error(failure) from failure
+
+
+def give_back(lease: Any) -> Steps[bool]:
+    """Release; return False if it was lost before.
+
+    Raises if it is not confirmed. It may then be called again.
+    """
+    was_valid = lease.is_valid
+    for pause in PAUSES:
+        yield pause
+        status = yield lease.release
+        if status is RELEASED:
+            return True
+        if status is GONE:
+            return lease in unanswered_releases
+        unsettled.add(lease)
+        if was_valid:
+            unanswered_releases.add(lease)
+    raise exceptions.ConnectionError(
+        f"{_shown(lease.resource)}: release not confirmed by a quorum; it goes out "
+        "again to masters that come back, and may be tried again"
+    )
+
+
+# --- votes ------------------------------------------------------------------------
+
+
+def is_held(votes: Sequence[MasterVote]) -> bool:
+    """Return whether a majority has the key, with any token."""
+    return sum(vote.vote is Vote.TAKEN for vote in votes) > len(votes) // 2
+
+
+def times_left_ms(votes: Sequence[MasterVote], token: bytes) -> list[int]:
+    """Return the ms left on each master with this token; -1 is a key without expiry.
+
+    Empty where fewer than a majority has it: the lock is not this token's.
+    """
+    token_hash = sha256(token).hexdigest()[:16]
+    left = [vote.remaining_ms or 0 for vote in votes if vote.token_hash == token_hash]
+    return left if len(left) > len(votes) // 2 else []
+
+
+# --- the errors of redis-py, as it would have raised them for these votes ---------
+
+
+def redis_error(
+    error: AcquireError | LeaseLostError | NotExtendedError,
+) -> exceptions.RedisError:
+    """Return the error of a call that too few masters could answer."""
+    return _class_of(error.votes)(str(error))
+
+
+def not_settled(error: TokenReusedError) -> exceptions.RedisError:
+    """Return the error of an id or token that was given, and given again too early."""
+    return exceptions.ConnectionError(
+        f"{_shown(error.resource)}: not acquired: the release of the last lock with "
+        "this id or token is not confirmed, and would delete the new one; try again "
+        "later, or with another"
+    )
+
+
+def _shown(key: object) -> str:
+    return repr(
+        key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
+    )
+
+
+def _class_of(votes: Iterable[MasterVote]) -> type[exceptions.RedisError]:
+    failed = [vote for vote in votes if vote.vote in (Vote.FAILED, Vote.SILENT)]
+    for vote in failed:
+        code = _code_of(vote.text or "")
+        if vote.vote is Vote.FAILED and code.isupper():
+            return _ERRORS.get(code, exceptions.ResponseError)
+    late = [(vote.text or "").startswith(_LATE) for vote in failed]
+    if any(late) or any(vote.vote is Vote.SILENT for vote in failed):
+        return exceptions.TimeoutError
+    return exceptions.ConnectionError
+
+
+def _code_of(text: str) -> str:
+    """Return the first word: a server's error begins with its code in capitals."""
+    text = text.partition(" release locks (")[2] or text  # of a user who may not
+    command, _, rest = text.partition(": ")
+    return (rest if command.isupper() else text).partition(" ")[0]
