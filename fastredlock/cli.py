@@ -13,9 +13,6 @@ _COMMANDS = {
     "who": ("locks", "who", "say who holds a lock"),
     "list": ("locks", "list_", "list the locks whose names match a pattern"),
     "break": ("locks", "break_", "break a lock whose holder is gone"),
-    "renumber": (
-        *("numbers", "renumber", "let the numbers of a lock (fencing) begin anew"),
-    ),
     "check": ("check", "main", "look for what would lose locks on the masters"),
     "servers": ("servers", "main", "keep masters on this machine, to try things out"),
     "demo": ("demo", "main", "watch the lock keep a counter right while masters fail"),

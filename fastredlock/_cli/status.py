@@ -14,7 +14,7 @@ class Status(IntEnum):
 
     OK = 0
     TAKEN = 1  # run: -E changes it
-    NOT_HELD = 1  # who, break, renumber
+    NOT_HELD = 1  # who, break
     WARNING = 1  # check: as monitoring plugins have it
     CRITICAL = 2
     USAGE = 64  # EX_USAGE

@@ -15,13 +15,12 @@ from fastredlock import cli
 from tests.support.keys import KEY
 from tests.support.processes import environment_of_children
 
-COMMANDS = ("run", "who", "list", "break", "renumber", "check")
+COMMANDS = ("run", "who", "list", "break", "check")
 WORDS = {
     "run": ["run", KEY, "--", "true"],
     "who": ["who", KEY],
     "list": ["list", "*"],
     "break": ["break", "--yes", KEY],
-    "renumber": ["renumber", "--yes", KEY],
     "check": ["check"],
 }
 
@@ -57,7 +56,7 @@ def test_command_when_none_or_a_wrong_one_is_given_then_names_them_all(
 ) -> None:
     assert call() == call("rnu", "-n") == call("--rnu") == 64
     said = capsys.readouterr().err
-    assert said.count("give run, who, list, break, renumber, check, servers, demo") == 3
+    assert said.count("give run, who, list, break, check, servers, demo") == 3
     assert said.count("Try 'fastredlock --help'.") == 3
     assert "'rnu' is no command" in said
     assert call("--help") == 0
@@ -192,7 +191,7 @@ def test_file_when_it_cannot_be_read_then_is_named(
     assert f"$FASTREDLOCK_CONFIG: '{config}': No such file" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["run", "who", "break", "renumber"])
+@pytest.mark.parametrize("command", ["run", "who", "break"])
 def test_name_when_it_is_one_of_fastredlock_itself_then_is_a_wrong_argument(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

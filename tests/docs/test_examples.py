@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -10,10 +11,12 @@ from urllib.parse import urlsplit
 import pytest
 import redis
 
+from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
+from tests.support.keys import KEY
 from tests.support.waiting import settled
 
-from .documents import DOCUMENTS, README, blocks, name_of
+from .documents import DOCUMENTS, README, ROOT, blocks, name_of
 
 PORTS = (7001, 7002, 7003)  # that the documents write
 
@@ -60,6 +63,29 @@ def test_block_when_copied_alone_then_runs_and_leaves_nothing(
     assert settled(lambda: [keys_of(url) for url in three.urls], none, 0.5) == none
     if example.document == README:
         assert "ours for" in capsys.readouterr().out
+
+
+def test_numbers_at_their_end_when_deleted_as_the_page_says_then_begin_anew(
+    three: LocalMasters,
+) -> None:
+    (recipe,) = blocks(ROOT / "docs" / "fencing.md", "sh")
+    ask, delete = (shlex.split(line, comments=True) for line in recipe.splitlines())
+    assert ask[:3] == delete[:3] == ["redis-cli", "-p", str(PORTS[0])]
+    last = 2**53 - 1
+    with FastRedlock(three.urls, fencing=True) as locks:
+        with locks.lock(KEY) as lease:
+            before = lease.fence
+        servers = [redis.Redis.from_url(url) for url in three.urls[:2]]
+        for server in servers:
+            server.zadd(f"fastredlock:fence:{KEY}", {"f": last})
+        with pytest.raises(QuorumUnreachableError, match="no number to count on"):
+            locks.acquire(KEY, timeout=0)
+        for server in servers:
+            assert server.execute_command(*ask[3:]) == last
+            assert server.execute_command(*delete[3:]) == 1
+            server.close()
+        with locks.lock(KEY, timeout=5) as lease:
+            assert before < lease.fence < last
 
 
 def test_every_block_in_python_is_named_so() -> None:
