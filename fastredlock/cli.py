@@ -14,8 +14,8 @@ _COMMANDS = {
     "list": ("locks", "list_", "list the locks whose names match a pattern"),
     "break": ("locks", "break_", "break a lock whose holder is gone"),
     "check": ("check", "main", "look for what would lose locks on the masters"),
-    "servers": ("servers", "main", "keep masters on this machine, to try things out"),
-    "demo": ("demo", "main", "watch the lock keep a counter right while masters fail"),
+    "servers": ("local", "servers", "keep masters on this machine, to try things out"),
+    "demo": ("local", "demo", "watch the lock keep a counter right while masters fail"),
 }
 
 
@@ -39,13 +39,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _discard_output()
         return 141
     except OSError as error:  # 1 would mean that the lock is taken, or free
-        from ._cli.status import Status
+        from ._cli import Status
 
         _discard_output()
         print(f"fastredlock: {error}", file=sys.stderr)
         return Status.SYSTEM
     except Exception:  # likewise
-        from ._cli.status import Status
+        from ._cli import Status
 
         sys.excepthook(*sys.exc_info())
         return Status.INTERNAL
@@ -58,7 +58,7 @@ def _discard_output() -> None:
 
 
 def _run(command: str, words: Sequence[str]) -> int:
-    from ._cli.status import CommandError, Status
+    from ._cli import CommandError, Status
     from .errors import ConfigurationError, FastRedlockError
 
     module, name, _ = _COMMANDS[command]
@@ -76,7 +76,7 @@ def _run(command: str, words: Sequence[str]) -> int:
 
 
 def _without_command(words: Sequence[str]) -> int:
-    from ._cli.setup import Parser
+    from ._cli.parser import Parser
 
     parser = Parser(
         "",
@@ -89,12 +89,12 @@ def _without_command(words: Sequence[str]) -> int:
     parser.add_argument(
         "--version", action="store_true", help="show the version and exit"
     )
-    options, _ = parser.parse_known_args(words)
-    if options.version:
+    asked, _ = parser.parse_known_args(words)
+    if asked.version:
         print(f"fastredlock {_version()}")
         return 0
-    asked = f"{options.command!r} is no command" if options.command else "no command"
-    parser.error(f"{asked}: give {', '.join(_COMMANDS)} (or --version, --help)")
+    wrong = f"{asked.command!r} is no command" if asked.command else "no command"
+    parser.error(f"{wrong}: give {', '.join(_COMMANDS)} (or --version, --help)")
 
 
 def _version() -> str:

@@ -1,22 +1,42 @@
-"""`fastredlock check`: what would lose locks, asked of every master."""
+"""`fastredlock check`: what would lose locks, asked of every master.
+
+Each command and script of the library is tried on a key of its own. The key and all
+that belongs to it live for 10 s at most, and are deleted at the end. A refusal is
+reported with its purpose and the rights that are missing.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from enum import Enum
+from statistics import median
+from typing import Any, NamedTuple
 
-from .examination import Wanted, examine
-from .findings import Finding, Report, as_json, by_finding, compare, status_of
-from .setup import MASTERS_END, Parser, given_options, new_locks, number
-from .status import Status
+import hiredis
+
+from .._core import Rights, ServerInfo
+from .._options import fence_scripts, scripts
+from . import Status
+from .parser import MASTERS_END, Parser, given_options, new_locks, number
+from .server import Server, ServerError
 
 KEY = "fastredlock:check:"
 STATUSES = {"ok": Status.OK, "warning": Status.WARNING, "critical": Status.CRITICAL}
-TTL = 10.0  # s; the library's default
+DEFAULT_TTL = 10.0  # s; the library's default
 SHARE = 20  # of the ttl: the default round_timeout, docs/options.md
 LEAST_TIMEOUT, MOST_TIMEOUT = 0.005, 1.0  # s
-
+PINGS = 5
+OFFSET = 1.0  # s: clocks that are synchronised differ by far less
+STEP = 0.1  # s, between two looks at its clock
+FULL = 0.9  # of maxmemory
+# What is tested: docs/support.md.
+OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
+MARKER, QUARANTINE = "fastredlock:voter", "fastredlock:quarantine"
+TTL_MS = 10_000
+TOKEN = "fastredlock-check"  # of a key that nobody else has
 _DESCRIPTION = """\
 Ask every master for what would lose locks: whether it is a master of its own, what it
 keeps over a restart, whether it evicts keys, its clock, its delay, its version, and the
@@ -41,7 +61,7 @@ def main(words: Sequence[str]) -> int:
     options = given_options(asked)
     if asked.ttl is not None:
         options["ttl"] = asked.ttl
-    options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
+    options.setdefault("ttl", min(DEFAULT_TTL, options.get("max_ttl", DEFAULT_TTL)))
     new_locks(options).close()  # wrong options are refused before any I/O
     reports = _reports(options, asked.key)
     found = compare(reports)
@@ -108,3 +128,521 @@ def _parser() -> Parser:
     parser.add_json()
     parser.add_masters()
     return parser
+
+
+# ---- what was found
+
+
+class Level(Enum):
+    """How bad a finding is; the value is its word in the report."""
+
+    UNSAFE = "critical"  # locks can be lost
+    NO_VOTE = "no vote"  # it takes part in no lock: bad where too few are left
+    ADVICE = "warning"
+    NOTE = "note"  # without it something is slower; of no weight for the exit status
+
+
+class Finding(NamedTuple):
+    """One of them: a text for people, with its remedy."""
+
+    level: Level
+    text: str
+
+
+class Report:
+    """All that is known of one master after it was asked; None: it did not reply."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.findings: list[Finding] = []
+        self.version: str | None = None
+        self.run_id: str | None = None
+        self.role: str | None = None
+        self.uptime: int | None = None  # s
+        self.latency: float | None = None  # s
+        self.clock_offset: float | None = None  # s; its wall clock less ours
+        self.is_double = False  # of a master before it in the list
+
+    def add(self, level: Level, text: str) -> None:
+        """Note a finding."""
+        self.findings.append(Finding(level, text))
+
+    def has(self, *levels: Level) -> bool:
+        """Whether there is a finding of one of these levels."""
+        return any(finding.level in levels for finding in self.findings)
+
+    @property
+    def may_vote(self) -> bool:
+        """Whether a client can take locks on it."""
+        return not (self.is_double or self.has(Level.NO_VOTE))
+
+    def __str__(self) -> str:
+        return f"{self.name}  {', '.join(self._facts())}"
+
+    def _facts(self) -> Iterator[str]:
+        yield self.version or "version not known"
+        if self.role is not None:
+            yield self.role
+        if self.uptime is not None:
+            yield f"up {_duration(self.uptime)}"
+        if self.latency is not None:
+            yield f"{self.latency * 1e3:.2f} ms"
+        if not self.findings:
+            yield "nothing found"
+
+    def as_json(self) -> dict[str, Any]:
+        """Return it for programs; times in s."""
+        return {
+            "master": self.name,
+            "may_vote": self.may_vote,
+            "version": self.version,
+            "role": self.role,
+            "run_id": self.run_id,
+            "uptime": self.uptime,
+            "latency": self.latency,
+            "clock_offset": self.clock_offset,
+            "findings": [as_json(finding) for finding in self.findings],
+        }
+
+
+def as_json(finding: Finding) -> dict[str, str]:
+    """Return a finding for programs."""
+    return {"level": finding.level.value, "text": finding.text}
+
+
+def compare(reports: Sequence[Report]) -> list[Finding]:
+    """Look at all masters together; report both names of one server."""
+    first: dict[str, Report] = {}
+    for report in reports:
+        if report.run_id is None:
+            continue
+        other = first.setdefault(report.run_id, report)
+        if other is not report:
+            report.is_double = True
+            text = "is the same server as {}: one server has one vote"
+            other.add(Level.UNSAFE, text.format(report.name))
+            report.add(Level.UNSAFE, text.format(other.name))
+    found: list[Finding] = []
+    if len(reports) == 1:
+        text = "there is one master: where it fails, nobody gets a lock; use 3 or 5"
+        found.append(Finding(Level.ADVICE, text))
+    elif len(reports) % 2 == 0:
+        survived = (len(reports) - 1) // 2
+        text = (
+            f"{len(reports)} masters survive the loss of {survived}, as "
+            f"{len(reports) - 1} would: use an odd number"
+        )
+        found.append(Finding(Level.ADVICE, text))
+    return found
+
+
+def by_finding(reports: Sequence[Report]) -> dict[Finding, list[str]]:
+    """Return the masters of each finding, the worst first: many have the same."""
+    found: dict[Finding, list[str]] = {}
+    for report in reports:
+        for finding in report.findings:
+            found.setdefault(finding, []).append(report.name)
+    levels = [*Level]
+    return dict(sorted(found.items(), key=lambda item: levels.index(item[0].level)))
+
+
+def status_of(reports: Sequence[Report], found: Sequence[Finding]) -> str:
+    """Return "critical", "warning" or "ok"."""
+    voting = sum(report.may_vote for report in reports)
+    unsafe = any(report.has(Level.UNSAFE) for report in reports)
+    if unsafe or voting < len(reports) // 2 + 1:
+        return "critical"
+    if found or any(report.has(Level.NO_VOTE, Level.ADVICE) for report in reports):
+        return "warning"
+    return "ok"
+
+
+def _duration(seconds: int) -> str:
+    for name, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {name}"
+    return f"{seconds} s"
+
+
+# ---- one master
+
+
+class Wanted(NamedTuple):
+    """What it is looked at for."""
+
+    ttl: float  # s
+    round_timeout: float  # s
+    has_max_ttl: bool
+    key: str  # how those begin that are tried
+    key_prefix: str
+
+
+def examine(endpoint: Any, wanted: Wanted) -> Report:
+    """Ask one master everything; blocks, 2 s for each reply at most."""
+    report = Report(endpoint.name)
+    try:
+        with Server(endpoint) as server:
+            clock = _Clock(server, report)
+            _look_at_info(server, report, wanted)
+            _measure_delay(server, report, wanted)
+            if report.may_vote:
+                try_rights(server, report, wanted.key, wanted.key_prefix)
+            clock.look_again(server)
+            if report.may_vote:
+                try_waiting(server, report, wanted.key_prefix)
+    except ServerError as error:
+        report.add(Level.NO_VOTE, str(error))
+    return report
+
+
+# ---- INFO
+
+
+def _look_at_info(server: Server, report: Report, wanted: Wanted) -> None:
+    reply = server.ask("INFO")
+    if isinstance(reply, hiredis.ReplyError):
+        report.add(
+            Level.ADVICE,
+            f"does not tell what it is ({reply}): role, run id, persistence and "
+            "eviction are not known; grant its user +info",
+        )
+        return
+    known = ServerInfo(reply)
+    report.run_id, report.uptime = known.run_id, known.uptime_s
+    report.role = known.role or known.mode
+    _look_at_version(known, report)
+    refusal = known.refusal()
+    if refusal is not None:
+        report.add(Level.NO_VOTE, refusal)
+        return
+    for text in known.warnings():
+        report.add(Level.UNSAFE, text)
+    replicas = known.fields.get("connected_slaves", "0")
+    if replicas != "0" and known.mode != "cluster":
+        report.add(
+            Level.ADVICE,
+            f"has {replicas} replicas: a failover to one of them forgets the last "
+            "locks; let nothing promote them, or set max_ttl in all clients",
+        )
+    _look_at_memory(known.fields, report)
+    _look_at_persistence(server, known.fields, report, wanted)
+
+
+def _look_at_version(known: ServerInfo, report: Report) -> None:
+    if known.version is None:
+        return
+    name = "Valkey" if "valkey_version" in known.fields else "Redis"
+    report.version = f"{name} {known.version}"
+    parts = known.version.split(".")[:2]
+    if tuple(int(part) for part in parts if part.isdecimal()) < OLDEST[name]:
+        oldest = ".".join(map(str, OLDEST[name]))
+        report.add(Level.ADVICE, f"is older than what is tested ({name} {oldest})")
+
+
+def _look_at_memory(info: dict[str, str], report: Report) -> None:
+    limit, used = (int(info.get(name, 0)) for name in ("maxmemory", "used_memory"))
+    if used > FULL * limit > 0:
+        report.add(
+            Level.ADVICE,
+            f"has used {used / limit:.0%} of its memory: when it is full, it refuses "
+            "locks (OOM)",
+        )
+
+
+def _look_at_persistence(
+    server: Server, info: dict[str, str], report: Report, wanted: Wanted
+) -> None:
+    for name in ("aof_last_write_status", "rdb_last_bgsave_status"):
+        if info.get(name, "ok") != "ok":
+            report.add(
+                Level.ADVICE,
+                f"could not write to its disk ({name}: {info[name]}): it may refuse "
+                "locks (MISCONF)",
+            )
+    left_ms = server.ask("PTTL", QUARANTINE)
+    if isinstance(left_ms, int) and left_ms > 0:
+        report.add(
+            Level.ADVICE,
+            f"was restarted or emptied: clients with a max_ttl ask it for no lock for "
+            f"{left_ms / 1e3:.0f} s more",
+        )
+    if wanted.has_max_ttl or server.ask("EXISTS", MARKER) == 1:
+        return  # the restart guard replaces the disk
+    remedy = "set appendfsync always, or max_ttl in all clients"
+    if info.get("aof_enabled") != "1":
+        report.add(
+            Level.ADVICE,
+            "does not write each lock to a disk (appendonly no), and no client of it "
+            f"has a max_ttl: a restart forgets locks that are held; {remedy}",
+        )
+        return
+    setting = server.ask("CONFIG", "GET", "appendfsync")
+    if not isinstance(setting, list) or len(setting) != 2:
+        report.add(Level.NOTE, f"does not tell its appendfsync; {remedy}")
+    elif setting[1] != b"always":
+        report.add(
+            Level.ADVICE,
+            f"writes to its disk later (appendfsync {setting[1].decode()}), and no "
+            "client of it has a max_ttl: a crash forgets the last locks; " + remedy,
+        )
+
+
+# ---- time
+
+
+class _Clock:
+    """Its wall clock, at the beginning and at the end of the examination."""
+
+    def __init__(self, server: Server, report: Report) -> None:
+        self._report = report
+        self._first = self._ahead(server)
+        if self._first is None:
+            return
+        offset = report.clock_offset = self._first - (time.time() - time.monotonic())
+        if abs(offset) > OFFSET:
+            report.add(
+                Level.ADVICE,
+                f"its clock differs from this machine's by {offset:+.1f} s: it is not "
+                "synchronised, and a step that sets it forward frees locks early",
+            )
+
+    def _ahead(self, server: Server) -> float | None:
+        """Return its wall clock less our monotonic one, which nobody sets."""
+        began = time.monotonic()
+        reply = server.ask("TIME")
+        if not isinstance(reply, list):
+            return None
+        return int(reply[0]) + int(reply[1]) / 1e6 - (began + time.monotonic()) / 2
+
+    def look_again(self, server: Server) -> None:
+        """Note a jump since the first look."""
+        second = self._ahead(server)
+        if self._first is None or second is None:
+            return
+        if abs(second - self._first) > STEP:
+            self._report.add(
+                Level.UNSAFE,
+                f"its clock jumped by {second - self._first:+.2f} s in this moment: a "
+                "step forward frees locks early",
+            )
+
+
+def _measure_delay(server: Server, report: Report, wanted: Wanted) -> None:
+    delays = []
+    for _ in range(PINGS):
+        began = time.monotonic()
+        server.ask("PING")
+        delays.append(time.monotonic() - began)
+    report.latency = median(delays)
+    if report.latency > wanted.round_timeout:
+        report.add(
+            Level.NO_VOTE,
+            f"answers in {report.latency * 1e3:.0f} ms, and a round of a lock with a "
+            f"ttl of {wanted.ttl:g} s waits {wanted.round_timeout * 1e3:.0f} ms: give "
+            "a larger round_timeout or ttl",
+        )
+
+
+# ---- rights
+
+WAITING = (
+    "+subscribe +publish +time +exists +pttl +pexpire +@sortedset ~fastredlock:* "
+    "&fastredlock:*"
+)
+POLLING = "callers cannot wait in turn, and poll instead"
+
+
+class Need(NamedTuple):
+    """What a refusal means, and what is to be granted."""
+
+    level: Level
+    without: str
+    grant: str
+
+
+LOCKS = Need(Level.NO_VOTE, "so it gets no vote", "+set +get +del +eval +evalsha")
+EXTENDED = Need(Level.ADVICE, "leases cannot be extended", "+pexpire")
+SEVERAL = Need(Level.ADVICE, "acquire_all cannot be used", "+exists")
+SLOTS = Need(
+    Level.ADVICE,
+    "timeout=0 may not find a free slot of a semaphore",
+    "+exists, and the names of its slots",
+)
+FENCED = Need(
+    Level.ADVICE,
+    "fencing=True cannot be used",
+    "+zadd +zscore +pexpire +exists ~fastredlock:fence:*",
+)
+SHOWN = Need(Level.ADVICE, "holders() and `fastredlock who` cannot be used", "+pttl")
+TURNS = Need(Level.ADVICE, POLLING, WAITING)
+GUARD = Need(Level.ADVICE, "max_ttl cannot be used", "+pttl ~fastredlock:*")
+KILL = Need(
+    Level.NOTE,
+    "commands that a frozen server executes late live for their ttl",
+    "+client|kill",
+)
+NEIGHBOURS = Need(
+    Level.NOTE, "processes that died leave a queue at their turn alone", "+pubsub"
+)
+LOAD = Need(Level.NOTE, "scripts are sent by their source at first", "+script|load")
+NAME = Need(Level.NOTE, "it has no name in CLIENT LIST", "+client|setname")
+HELLO = Need(Level.NOTE, "it is spoken to by RESP2", "+hello")
+NATIVE = Need(
+    Level.NOTE, "a release costs the server a script", "+command|info +delifeq +delex"
+)
+NATIVE_NAMES = ("DELIFEQ", "DELEX")
+NATIVE_ALONE = (
+    "fencing, several resources at once, holders() and waiting in turn cannot be used "
+    "here"
+)
+
+
+class Trial(NamedTuple):
+    """One command to try, and how it is called in the report."""
+
+    need: Need
+    name: str
+    words: Sequence[object]
+
+
+def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
+    """Try all; note each need that is not met, once."""
+    key = f"{prefix}{begin}{os.urandom(8).hex()}"
+    reply = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
+    if isinstance(reply, hiredis.ReplyError) and _is_of_keys(str(reply)):
+        report.add(
+            Level.ADVICE,
+            f"its user may not use {key!r} ({reply}): its rights were not tried; "
+            "give --key, and how the names of its locks begin",
+        )
+        return
+    if isinstance(reply, hiredis.ReplyError):
+        report.add(LOCKS.level, _text(Trial(LOCKS, "SET", ()), str(reply)))
+        return
+    native = _native_trials(server, key)
+    if not _may_release(server, report, native):
+        return
+    reported: set[Need] = set()
+    for trial in [*_trials(key, prefix), *native]:
+        reply = server.ask(*trial.words)
+        if not isinstance(reply, hiredis.ReplyError):
+            continue
+        if trial.need not in reported:
+            reported.add(trial.need)
+            report.add(trial.need.level, _text(trial, str(reply)))
+        if trial.need is LOCKS:
+            break  # nothing else matters
+    for name in (key, f"{key}:2", f"{key}:3"):
+        server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
+    server.ask("DEL", f"{prefix}fastredlock:fence:{key}:3")
+
+
+def _may_release(server: Server, report: Report, native: list[Trial]) -> bool:
+    """Ask as each connection does; return whether scripts are to be tried."""
+    rights = Rights()
+    for name, word in (("EVAL", scripts.PROBE), ("EVALSHA", scripts.PROBE_SHA1)):
+        rights.on_reply(name, server.ask(name, word, 0))
+    rights.on_reply("SCRIPT LOAD", server.ask("SCRIPT", "LOAD", scripts.RELEASE))
+    is_native = any(trial.name in NATIVE_NAMES for trial in native)
+    error, refusal = rights.script_error(), rights.refusal()
+    if error is not None and is_native:
+        replies = [server.ask(*trial.words) for trial in native]
+        if not any(isinstance(reply, hiredis.ReplyError) for reply in replies):
+            report.add(Level.ADVICE, f"runs no scripts ({error}): {NATIVE_ALONE}")
+            return False
+    if refusal is not None:
+        report.add(Level.NO_VOTE, refusal)
+        return False
+    for text in rights.warnings(is_native):
+        report.add(Level.ADVICE, text)
+    return "EVAL" not in rights.refused
+
+
+def try_waiting(server: Server, report: Report, prefix: str) -> None:
+    """Try to subscribe; from then on the connection is good for nothing else."""
+    words = ("SUBSCRIBE", f"{prefix}fastredlock:waiter:{os.urandom(8).hex()}")
+    reply = server.ask(*words)
+    is_reported = any(POLLING in finding.text for finding in report.findings)
+    if isinstance(reply, hiredis.ReplyError) and not is_reported:
+        text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
+        report.add(TURNS.level, text)
+
+
+def _text(trial: Trial, error: str) -> str:
+    if trial.need is LOCKS and _is_of_keys(error):
+        return (
+            f"its user may not run {trial.name} with the key of a lock ({error}): "
+            "locks stay until their ttl; grant it the key to read, too (~ without %W)"
+        )
+    if not _is_of_rights(error):
+        return f"refuses {trial.name} ({error}): {trial.need.without}"
+    return (
+        f"its user may not run {trial.name} ({error}): {trial.need.without}; "
+        f"grant {trial.need.grant}"
+    )
+
+
+# In errors of Redis 6.0 and later, and of Valkey; the last two inside of a script.
+OF_RIGHTS = ("NOPERM", "ACL failure in script", "user executing the script can't")
+
+
+def _is_of_rights(error: str) -> bool:
+    return any(text in error for text in OF_RIGHTS)
+
+
+def _is_of_keys(error: str) -> bool:
+    return _is_of_rights(error) and " key" in error
+
+
+def _trials(key: str, prefix: str) -> list[Trial]:
+    second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
+    channel = f"{prefix}fastredlock:waiter:{process}"
+    load = "SCRIPT", "LOAD", scripts.EXTEND
+    numbering = scripts.with_prefix(fence_scripts.ACQUIRE_AGAIN, prefix.encode())
+    numbered = "EVAL", numbering, 1, third, TOKEN, TTL_MS, 1, TTL_MS
+
+    def script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:
+        source = scripts.with_prefix(getattr(scripts, name), prefix.encode())
+        words = ("EVAL", source, len(keys), *keys, *values)
+        return Trial(need, f"the script {name}", words)
+
+    return [
+        Trial(LOCKS, "SET", ("SET", third, TOKEN, "NX", "PX", TTL_MS)),
+        Trial(LOAD, "SCRIPT LOAD", load),
+        script(EXTENDED, "EXTEND", (key,), TOKEN, TTL_MS),
+        script(SHOWN, "INSPECT", (key,), "-"),
+        script(EXTENDED, "ACQUIRE_AGAIN", (key,), TOKEN, TTL_MS),
+        script(LOCKS, "RELEASE", (key,), TOKEN),
+        script(SEVERAL, "ACQUIRE_ALL", (key, second), TOKEN, TTL_MS),
+        script(SEVERAL, "EXTEND_ALL", (key, second), TOKEN, TTL_MS),
+        script(SEVERAL, "RELEASE_ALL", (key, second), TOKEN),
+        script(SLOTS, "LOOK", (f"{key}#",), 2),
+        script(TURNS, "ASK_TURN", (key,), process, 0, 2),
+        script(TURNS, "TAKE_TURN", (key,), TOKEN, TTL_MS, process, 0, -1),
+        script(TURNS, "RELEASE_AND_NOTIFY", (key,), TOKEN, process),
+        script(TURNS, "LEAVE_QUEUE", (key,), process),
+        Trial(FENCED, "the script ACQUIRE_AGAIN with fencing", numbered),
+        # The marker is there, so that it writes nothing.
+        script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
+        Trial(GUARD, "GET", ("GET", "fastredlock:voter")),
+        Trial(GUARD, "PTTL", ("PTTL", "fastredlock:quarantine")),
+        Trial(NEIGHBOURS, "PUBSUB NUMSUB", ("PUBSUB", "NUMSUB", channel)),
+        Trial(KILL, "CLIENT KILL", ("CLIENT", "KILL", "ID", 2**62)),
+        Trial(NAME, "CLIENT SETNAME", ("CLIENT", "SETNAME", "fastredlock-check")),
+        Trial(HELLO, "HELLO", ("HELLO", 2)),
+    ]
+
+
+def _native_trials(server: Server, key: str) -> list[Trial]:
+    """Return those of the commands that this server has."""
+    asked = Trial(NATIVE, "COMMAND INFO", ("COMMAND", "INFO", *NATIVE_NAMES))
+    known = server.ask(*asked.words)
+    if not isinstance(known, list):
+        return [asked]
+    has_delifeq, has_delex = (bool(each) for each in known)
+    found = []
+    if has_delifeq:
+        found.append(Trial(NATIVE, "DELIFEQ", ("DELIFEQ", key, TOKEN)))
+    if has_delex:
+        found.append(Trial(NATIVE, "DELEX", ("DELEX", key, "IFEQ", TOKEN)))
+    return found

@@ -1,21 +1,37 @@
-"""`fastredlock run`: a command that runs while a lock is held."""
+"""`fastredlock run`: a command that runs while a lock is held.
+
+What it waits for is printed once a while, by SIGALRM and not by a thread: where the
+command is forked, no other thread may run. The handler interrupts the acquire, so it
+asks the masters with a client of its own.
+"""
 
 from __future__ import annotations
 
+import argparse
+import signal
 import sys
+import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from .setup import MASTERS_END, Parser, given_options, new_locks, number
-from .status import CommandError, Status
+from .. import Retry
+from .._reports.votes import printable, votes_of
+from ..errors import (
+    AcquireError,
+    FastRedlockError,
+    LeaseLostError,
+    ResourceTakenError,
+)
+from . import CommandError, Status
+from .child import Child, Ended, Interrupted, Signals, die_by
+from .holding import seen
+from .parser import MASTERS_END, Parser, given_options, new_locks, new_reader, number
 
 if TYPE_CHECKING:
-    import argparse
+    from .. import FastRedlock, MasterVote
+    from .._core import Engine, Round
 
-    from .. import FastRedlock
-    from ..errors import AcquireError
-    from .child import Ended
-    from .signals import Signals
 
 TTL = 30.0  # s; a host that died blocks others no longer, and outages are outlasted
 KILL_AFTER = 5.0  # s
@@ -68,15 +84,11 @@ def main(words: Sequence[str]) -> int:
             options[name] = getattr(asked, name)
     options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
     kill_after = _kill_after(asked, options)
-    from .signals import Interrupted, Signals, die_by
-    from .waiting import Patience
-
     locks = new_locks(options, Patience)
-
     signals = Signals()
     try:
         with signals.raised():
-            ended = _held(locks, asked, signals, kill_after)
+            ended = _under_lock(locks, asked, signals, kill_after)
     except Interrupted as interrupted:  # while it waited: nothing was run
         locks.close()
         return die_by(interrupted.number)
@@ -86,17 +98,12 @@ def main(words: Sequence[str]) -> int:
     return ended.status
 
 
-def _held(
+def _under_lock(
     locks: FastRedlock,
     asked: argparse.Namespace,
     signals: Signals,
     kill_after: float,
 ) -> Ended:
-    from .._reports.votes import printable
-    from ..errors import AcquireError, LeaseLostError, ResourceTakenError
-    from .child import Child, Ended
-    from .waiting import Waiting, is_refused
-
     ended = None
     waiting = Waiting(asked)
     name, permits, timeout = asked.name, asked.permits, asked.timeout
@@ -141,14 +148,7 @@ def _held(
     return ended
 
 
-def _print(text: str) -> None:
-    print(f"fastredlock run: {text}", file=sys.stderr)
-
-
 def _taken(locks: FastRedlock, asked: argparse.Namespace, error: AcquireError) -> str:
-    from ..errors import FastRedlockError
-    from .holding import seen
-
     waited = f"not taken in {error.elapsed:.1f} s"
     try:
         return f"{waited}: {seen(locks, asked.name, asked.permits)}"
@@ -257,3 +257,70 @@ def _parser() -> Parser:
     )
     parser.add_masters()
     return parser
+
+
+FIRST, AGAIN = 2.0, 30.0  # s; a lock that is merely contended is not worth a line
+REFUSED = "NOPERM", "WRONGPASS", "NOAUTH", "DENIED"
+
+
+class Patience(Retry):
+    """Wait through outages, which are printed once, and not for what no wait cures."""
+
+    _began = 0.0
+    _is_printed = False
+    __setattr__ = object.__setattr__  # type: ignore[assignment]  # of one acquire
+
+    def _gives_up(self, tries: int, engine: Engine, round: Round) -> bool:
+        votes, now = votes_of(engine, round), time.monotonic()
+        if tries == 1:
+            self._began = now
+        waited = now - self._began
+        if waited >= FIRST and not self._is_printed:
+            self._is_printed = True
+            if not signal.getitimer(signal.ITIMER_REAL)[0]:  # else Waiting prints it
+                _print(f"waiting for {waited:.0f} s: {'; '.join(map(str, votes))}")
+        return super()._gives_up(tries, engine, round) or is_refused(votes)
+
+
+def is_refused(votes: Sequence[MasterVote]) -> bool:
+    """Return whether logins or rights refuse so many votes that no quorum is left."""
+    refused = sum(any(word in (vote.text or "") for word in REFUSED) for vote in votes)
+    return len(votes) - refused <= len(votes) // 2
+
+
+def _print(text: str) -> None:
+    with suppress(OSError):  # nobody reads it
+        print(f"fastredlock run: {text}", file=sys.stderr)
+
+
+class Waiting:
+    """Print what is waited for, from now on until `end`."""
+
+    def __init__(self, asked: argparse.Namespace) -> None:
+        self._asked = asked
+        self._began = time.monotonic()
+        self._reader: FastRedlock | None = None
+        is_at_terminal = sys.stderr is not None and sys.stderr.isatty()
+        # A timer that runs already is our caller's, who exec'ed us under it.
+        has_timer = signal.getitimer(signal.ITIMER_REAL)[0] > 0
+        self._is_on = (asked.verbose or is_at_terminal) and not has_timer
+        if self._is_on:
+            self._handler = signal.signal(signal.SIGALRM, self._print)
+            signal.setitimer(signal.ITIMER_REAL, FIRST, AGAIN)
+
+    def _print(self, number: int, frame: object) -> None:
+        waited = time.monotonic() - self._began
+        if self._reader is None:
+            self._reader = new_reader(self._asked)
+        holding = seen(self._reader, self._asked.name, self._asked.permits)
+        reasons = "" if holding.is_known else f": {'; '.join(map(str, holding.votes))}"
+        _print(f"waiting for {waited:.0f} s: {holding}{reasons}")
+
+    def end(self) -> None:
+        """Print no more; may be called again."""
+        if self._is_on:
+            self._is_on = False
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            signal.signal(signal.SIGALRM, self._handler)
+        if self._reader is not None:
+            self._reader.close()

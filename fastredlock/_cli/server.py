@@ -59,15 +59,14 @@ class Server:
         if isinstance(reply, hiredis.ReplyError):
             raise ServerError(f"{name}: {refusal_text(reply)}")
 
-    def ask(self, *words: object) -> Any:
+    def ask(self, *words: Any) -> Any:
         """Send one command; return its reply; raise ServerError where it is the last.
 
         A server that does not want us says why and closes, maybe before we ask.
         """
-        command = b"".join(map(_bulk, words))
         try:
             with suppress(ConnectionError):
-                self._socket.sendall(b"*%d\r\n%b" % (len(words), command))
+                self._socket.sendall(hiredis.pack_command(words))
             reply = self.read()
         except TimeoutError:
             raise ServerError(
@@ -104,11 +103,6 @@ class Server:
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-def _bulk(word: object) -> bytes:
-    data = word if isinstance(word, bytes) else str(word).encode()
-    return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
 def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:

@@ -30,7 +30,7 @@ from secrets import token_hex
 from typing import NamedTuple
 
 from .. import AcquireError, ConfigurationError, FastRedlock, Lease
-from .._cli.status import CommandError
+from .._cli import CommandError
 from ..testing import LocalMasters
 
 OK, LOST_UPDATES, CANNOT_RUN, UNREACHABLE, WORKER_DIED = range(5)  # exit statuses

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from fastredlock import cli
-from fastredlock._cli.signals import PASSED_ON
+from fastredlock._cli.child import PASSED_ON
 from tests.support.processes import environment_of_children
 from tests.support.waiting import PATIENCE
 

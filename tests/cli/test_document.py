@@ -8,7 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from fastredlock._cli.status import Status
+from fastredlock._cli import Status
 from fastredlock.testing import LocalMasters
 from tests.docs.documents import ROOT, blocks, rows
 from tests.support.processes import environment_of_children

@@ -11,7 +11,7 @@ import pytest
 import redis
 
 from fastredlock import NO_EXPIRY, FastRedlock
-from fastredlock._cli.scan import Scan
+from fastredlock._cli.locks import Scan
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks

@@ -97,7 +97,7 @@ def test_run_with_permits_when_a_slot_is_released_then_runs_at_once(
 def test_run_with_permits_when_verbose_then_prints_that_all_are_taken(
     call: Call, urls: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastredlock._cli.waiting.FIRST", 0.1)
+    monkeypatch.setattr("fastredlock._cli.run.FIRST", 0.1)
     with FastRedlock(urls[:3], owner="ann") as locks:
         granted(locks.acquire(KEY, permits=1, ttl=60))
         words = ("--permits", "1", "--verbose", "-w", "0.4", KEY, "--", "true")
@@ -109,7 +109,7 @@ def test_run_with_permits_when_verbose_then_prints_that_all_are_taken(
 def test_run_with_permits_when_verbose_in_an_outage_then_prints_why(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fastredlock._cli.waiting.FIRST", 0.1)
+    monkeypatch.setattr("fastredlock._cli.run.FIRST", 0.1)
     words = ("--permits", "2", "--verbose", "-w", "0.3", "--masters")
     err = call("run", *words, "redis://127.0.0.1:1", KEY, "--", "true").err
     assert err.splitlines()[0] == (

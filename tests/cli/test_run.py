@@ -13,7 +13,7 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock
-from fastredlock._cli import waiting
+from fastredlock._cli import run
 from fastredlock.testing import LocalMasters
 from tests.cli.conftest import Call, Start, is_alive
 from tests.support.calls import granted
@@ -399,8 +399,8 @@ def test_run_when_it_waits_through_an_outage_then_prints_why(
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Let what it waits for be printed soon, and see that the timer is as before."""
-    monkeypatch.setattr(waiting, "FIRST", 0.1)
-    monkeypatch.setattr(waiting, "AGAIN", 0.2)
+    monkeypatch.setattr(run, "FIRST", 0.1)
+    monkeypatch.setattr(run, "AGAIN", 0.2)
     handler = signal.getsignal(signal.SIGALRM)
     yield
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)

@@ -14,10 +14,11 @@ from .._options.keys import MOST_PERMITS
 from .._options.settings import CONFIG, MASTERS, REMEDY, options_of_environment
 from .._options.settings import masters_in as urls_in
 from ..errors import ConfigurationError
-from .status import CommandError, Status
+from . import CommandError, Status
 
 if TYPE_CHECKING:
     from .. import FastRedlock, Retry
+
 
 MASTERS_END = f"""\
 masters:
