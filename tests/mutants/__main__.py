@@ -21,9 +21,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         prog="python -m tests.mutants", description=__doc__
     )
-    parser.add_argument("--only", default="", help="a part of the mutants' names")
+    parser.add_argument(
+        "--only", default="", help="a word of a name, or of where found"
+    )
     only = parser.parse_args().only
-    chosen = [mutant for mutant in MUTANTS if only in mutant.name]
+    chosen = [mutant for mutant in MUTANTS if only in f"{mutant.name} {mutant.found}"]
     with TemporaryDirectory(prefix="mutants-") as folder:
         workshop = Workshop(Path(folder))
         tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)

@@ -1,6 +1,6 @@
 """The mutants: mistakes that lock libraries were made with, put into our source.
 
-They are in catalogue.txt, as small differences:
+They are in catalogue.txt, by machine, as small differences:
 
     no roll-back of a lost round       the name
     tests: REPLIES tests/test_x.py     where it is caught, the likeliest first
@@ -16,6 +16,7 @@ mutant whose code is gone, or there twice, is stale, and a test fails.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,6 +36,7 @@ class Mutant(NamedTuple):
 
 def parsed(text: str) -> tuple[Mutant, ...]:
     """Return the mutants of a catalogue."""
+    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)  # the machines' names
     head, *blocks = text.strip().split("\n\n")
     named = dict(line.split(" = ") for line in head.splitlines())
     return tuple(_mutant(block, named) for block in blocks)
