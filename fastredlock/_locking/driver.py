@@ -10,7 +10,7 @@ import sys
 import time
 from _thread import LockType
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from .._core import (
     AcquireCall,
@@ -25,10 +25,7 @@ from .._core import (
     StateError,
     blocking_abandon,
     blocking_close,
-    calling_thread,
 )
-from .._core import fork_generation as _fork_generation
-from .._core import now_ns as _now_ns
 from .._options import scripts
 from .._options.connection import Preparer
 from .._options.fence_scripts import FENCED
@@ -72,16 +69,6 @@ class BaseDriver(DriverFields):
 
     settings: Settings
     observer: ObserverHooks
-    blocks: bool  # its calls run to their end in the thread that makes them
-
-    # A lease reads its clock and its process here: drivers of tests have their own.
-    if TYPE_CHECKING:
-
-        def now_ns(self) -> int: ...
-        def fork_generation(self) -> int: ...
-    else:
-        now_ns = staticmethod(_now_ns)
-        fork_generation = staticmethod(_fork_generation)
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, new_engine(settings))
@@ -116,10 +103,6 @@ class BaseDriver(DriverFields):
             refused,
         )
 
-    def caller(self) -> object:
-        """Return the thread, greenlet or task that calls; None: none is known."""
-        raise NotImplementedError
-
     def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again; return its keeper."""
         raise NotImplementedError
@@ -140,12 +123,6 @@ class Driver(BaseDriver):
     """Run rounds in the thread that calls; any number of threads may."""
 
     __slots__ = ()
-
-    blocks = True
-
-    def caller(self) -> object:
-        """Return the task, greenlet or thread that calls."""
-        return calling_thread()
 
     def refuse(self, error: ClosedError | StateError) -> NoReturn:
         """Raise the public error for one of the core's."""

@@ -9,19 +9,21 @@ from __future__ import annotations
 
 import sys
 from types import FrameType
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
-from .._core import DEFAULT_RESOURCE, Permits, running_loop
+from .._core import (
+    DEFAULT_RESOURCE,
+    DriverFields,
+    LeaseFields,
+    Permits,
+    running_loop,
+)
 from .._options.keys import MOST_PERMITS, encode_resource
 from .._reports.log import warn_once
 from .._reports.votes import Resource, printable
 from ..errors import LeaseLostError, ReentryError
 
-if TYPE_CHECKING:
-    from .driver import BaseDriver
-    from .lease import BaseLease
-
-    Key = bytes | tuple[bytes, ...] | Permits
+Key = bytes | tuple[bytes, ...] | Permits
 
 NOT_IN_BLOCK = (
     "this caller is in no block of it, or another one entered it since, or it was not "
@@ -49,11 +51,11 @@ class Entered(NamedTuple):
     """A block of a valid lease that was not left."""
 
     whose: int
-    lease: BaseLease
+    lease: Any
     frame: FrameType | None
 
 
-def block_of(driver: BaseDriver, key: bytes) -> Entered | None:
+def block_of(driver: DriverFields, key: bytes) -> Entered | None:
     """Return the block that was entered last by this key of the masters, if any."""
     caller, found, frame = driver.entered.get(key, (None, None, None))
     lease = None if found is None else found()
@@ -62,7 +64,7 @@ def block_of(driver: BaseDriver, key: bytes) -> Entered | None:
     return Entered(whose_of(driver, caller, frame), lease, frame)
 
 
-def whose_of(driver: BaseDriver, caller: Any, frame: FrameType | None) -> int:
+def whose_of(driver: DriverFields, caller: Any, frame: FrameType | None) -> int:
     """Return who entered a block.
 
     It is ours only where that is sure: by the same task, or by a frame that is on this
@@ -95,7 +97,7 @@ def is_on_stack(frame: FrameType | None) -> bool:
     return at is not None
 
 
-def entered_block(driver: BaseDriver, key: Key) -> Entered | None:
+def entered_block(driver: DriverFields, key: Key) -> Entered | None:
     """Return the block over any of the keys that concerns the caller most.
 
     Ours come first: to wait for another's would be to wait for ours as well. Those of a
@@ -117,7 +119,7 @@ def entered_block(driver: BaseDriver, key: Key) -> Entered | None:
     return max(blocks, key=lambda block: block.whose, default=None)
 
 
-def slots_entered(driver: BaseDriver, name: bytes, count: int) -> list[bytes]:
+def slots_entered(driver: DriverFields, name: bytes, count: int) -> list[bytes]:
     """List the keys of slots of which a block was entered."""
     return [
         key
@@ -128,7 +130,7 @@ def slots_entered(driver: BaseDriver, name: bytes, count: int) -> list[bytes]:
     ]
 
 
-def current_lease(driver: BaseDriver, resource: str | bytes) -> Any:
+def current_lease(driver: DriverFields, resource: str | bytes) -> Any:
     """Return the lease of the caller's block, lost or not; LeaseLostError: of none."""
     if resource is DEFAULT_RESOURCE:
         resource = driver.settings.resource
@@ -144,13 +146,14 @@ def current_lease(driver: BaseDriver, resource: str | bytes) -> Any:
     raise LeaseLostError(resource, NOT_IN_BLOCK)
 
 
-def held_for(lease: BaseLease) -> float:
+def held_for(lease: LeaseFields) -> float:
     """Return for how long a lease has been held (s)."""
-    return (lease._driver.now_ns() - lease._round.closed_ns) / 1e9
+    held_ns: int = lease._driver.now_ns() - lease._round.closed_ns
+    return held_ns / 1e9
 
 
 def refusal(
-    driver: BaseDriver, resource: Resource, key: Any, has_limit: bool
+    driver: DriverFields, resource: Resource, key: Any, has_limit: bool
 ) -> ReentryError | None:
     """Return what an acquire raises where it would wait for its own thread, or None."""
     block = entered_block(driver, key)
@@ -167,7 +170,7 @@ def refusal(
     return ReentryError(resource, held_for(block.lease), permits, is_task)
 
 
-def holder_here(driver: BaseDriver, key: Key) -> str:
+def holder_here(driver: DriverFields, key: Key) -> str:
     """Return who in this process holds the resource, for a message; or ""."""
     block = entered_block(driver, key)
     if block is None:

@@ -6,28 +6,25 @@ lease is extended by hand.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import Any
 
-from .._core import Round, Terms, Vote
-
-if TYPE_CHECKING:
-    from .keeping.kept import Kept
-    from .lease import BaseLease
+from .._core import LeaseFields, Round, Terms, Vote
 
 
-def extensions_of(lease: BaseLease) -> Extensions:
+def extensions_of(lease: LeaseFields) -> Extensions:
     """Return the lease's Extensions; the first call makes them.
 
     Threads and signal handlers may make several at the same time: the first to be kept
     is everybody's. (A lock would stay locked in a child forked meanwhile.)
     """
-    made: Extensions | Kept | None = lease._round.lease_state
+    made: Any = lease._round.lease_state
     if made is None:
         made = Extensions(lease._round.terms, lease._round.valid_until_ns)
         made = lease._round.keep_lease_state(made)
     if isinstance(made, Extensions):
         return made
-    return made.to_extensions(lease._round.terms)
+    extensions: Extensions = made.to_extensions(lease._round.terms)
+    return extensions
 
 
 class Extensions:
@@ -62,7 +59,7 @@ class Extensions:
         self.unanswered: set[Round] = set()
         # Taken out by the one call that notifies an observer of the lease's end.
         self.end_notices: list[bool] = [True]
-        self.kept: Kept | None = None  # whether, and how, the lease is kept
+        self.kept: Any = None  # whether, and how, the lease is kept
         self.stays_until_ns: int = 0  # not released before: `at_least` of a lock
 
     @property

@@ -54,6 +54,8 @@ cdef class DriverFields:
     cdef Terms default_terms             # of the settings, which do not change
     cdef TokenSource token_source        # likewise; None: the caller's function
 
+    blocks = True        # its calls run to their end in the thread that makes them
+
     def __init__(self, settings, Engine engine not None):
         self.settings = settings
         self.engine = engine
@@ -76,6 +78,18 @@ cdef class DriverFields:
         else:
             if unlogged:
                 self.log_warnings()
+
+    def caller(self):
+        """Return the task, greenlet or thread that calls; None: none is known."""
+        return calling_thread()
+
+    # A lease reads its clock and its process here: drivers of tests have their own.
+
+    def now_ns(self):
+        return clock_ns()
+
+    def fork_generation(self):
+        return current_generation
 
 
 cdef class LocksFields:

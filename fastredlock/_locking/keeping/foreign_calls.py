@@ -14,18 +14,14 @@ from __future__ import annotations
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any
 
-from ..._core import fork_generation
+from ..._core import DriverFields, LeaseFields, fork_generation
 from ..._reports.log import WARNING, print_error, warn
 from ...errors import LeaseLostError
 from .kept import Kept
 
-if TYPE_CHECKING:
-    from ..driver import BaseDriver
-    from ..lease import BaseLease
-
-    Call: TypeAlias = tuple[Callable[[Any], object], Any]  # function and argument
+Call = tuple[Callable[[Any], object], Any]  # function and argument
 
 
 class Calls:
@@ -134,7 +130,7 @@ class Crew:
 # --- the calls ------------------------------------------------------------------------
 
 
-def call_on_lost(lost: tuple[Any, BaseLease, LeaseLostError]) -> None:
+def call_on_lost(lost: tuple[Any, LeaseFields, LeaseLostError]) -> None:
     """Call the `on_lost` of a lease; what it raises is logged."""
     on_lost, lease, error = lost
     try:
@@ -156,7 +152,7 @@ def note_renewal(kept: Kept) -> None:
         raise
 
 
-def log_warnings(driver: BaseDriver) -> None:
+def log_warnings(driver: DriverFields) -> None:
     """Log what an engine has to report, each line whatever the handlers raise."""
     for level, name, text in driver.engine.take_unlogged():
         log("%s: %s", name, text, level=level)

@@ -15,12 +15,14 @@ from collections import deque
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ref
 
 from ..._core import (
     Batch,
     ClosedError,
+    DriverFields,
+    LeaseFields,
     Round,
     blocking_run,
     draw_fraction,
@@ -41,12 +43,6 @@ from .foreign_calls import (
 from .kept import NEVER_KEPT_NS, Kept
 from .renewals import Keeping, end_of
 
-if TYPE_CHECKING:
-    from _thread import LockType
-
-    from ..driver import BaseDriver, Driver
-    from ..lease import BaseLease
-
 # Timers stop while the machine is suspended, and the validity does not.
 LONGEST_SLEEP_NS = 1_000_000_000
 # Threads of `on_lost`, where it takes long: a process that needs more has a fault.
@@ -64,7 +60,7 @@ class BaseKeeper:
 
     __slots__ = ("_keeping", "_losses", "_notes", "_ref")
 
-    def __init__(self, driver: BaseDriver, losses: Calls, notes: Calls) -> None:
+    def __init__(self, driver: DriverFields, losses: Calls, notes: Calls) -> None:
         self._ref = ref(driver)
         self._keeping = Keeping(int(draw_fraction() * 65536))
         self._losses = losses
@@ -142,7 +138,7 @@ class BaseKeeper:
 
     def _report(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
         """Let all of these count as lost first, and then have foreign code called."""
-        counted: list[tuple[BaseLease, LeaseLostError]] = []
+        counted: list[tuple[LeaseFields, LeaseLostError]] = []
         for kept, error in losses:
             lease = kept()
             if lease is not None and error is not None and kept.lose(error):
@@ -171,7 +167,7 @@ class Keeper:
         "notes",
     )
 
-    def __init__(self, generation: int, driver: Driver) -> None:
+    def __init__(self, generation: int, driver: DriverFields) -> None:
         self.generation = generation
         self.kept: set[Kept] = set()  # added by its thread alone; not yet released
         self.losses = Crew("fastredlock on_lost", MOST_ON_LOST)
@@ -215,12 +211,12 @@ class Service(BaseKeeper):
 
     __slots__ = ("_keeper",)
 
-    def __init__(self, driver: Driver, keeper: Keeper) -> None:
+    def __init__(self, driver: DriverFields, keeper: Keeper) -> None:
         super().__init__(driver, keeper.losses.calls, keeper.notes.calls)
         self._keeper = keeper
 
     @classmethod
-    def serve(cls, reference: ref[Driver], keeper: Keeper) -> None:
+    def serve(cls, reference: ref[DriverFields], keeper: Keeper) -> None:
         """Serve, with the baton."""
         is_mine = True
         while is_mine:
@@ -286,7 +282,7 @@ class Service(BaseKeeper):
         self._keeper.notes.start()  # or later
 
 
-def wake(waker: LockType, _: object = None) -> None:
+def wake(waker: _thread.LockType, _: object = None) -> None:
     """Wake the thread that sleeps by this lock, unless it was woken before."""
     with suppress(RuntimeError):
         waker.release()

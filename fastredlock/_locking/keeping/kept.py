@@ -16,14 +16,11 @@ from __future__ import annotations
 from collections import namedtuple
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from ..._core import KeptFields, Pace, Round, Terms, WatchFields
+from ..._core import KeptFields, LeaseFields, Pace, Round, Terms, WatchFields
 from ...errors import FastRedlockError, LeaseLostError
 from ..validity import Extensions
-
-if TYPE_CHECKING:
-    from ..lease import BaseLease
 
 NEVER_KEPT_NS = 0  # of `until_ns`
 
@@ -88,7 +85,7 @@ class Kept(KeptFields):
     renewal: Round | None  # the last one, until all have answered it
     watch: Watch | None
 
-    def __new__(cls, lease: BaseLease, extensions: Extensions | None = None) -> Kept:
+    def __new__(cls, lease: LeaseFields, extensions: Extensions | None = None) -> Kept:
         """Make the Kept of a lease, which is not kept yet."""
         self = super().__new__(cls, lease)
         self.validity_ns = lease._round.valid_until_ns
@@ -129,7 +126,7 @@ class Kept(KeptFields):
         """
         if self.extensions is not None:
             return self.extensions.terms
-        lease: BaseLease = self()  # type: ignore[assignment]
+        lease: LeaseFields = self()  # type: ignore[assignment]
         return lease._round.terms
 
     @property
@@ -260,7 +257,7 @@ class Kept(KeptFields):
         if self.watch is not None:
             self.watch.on_lost = None  # gone later, it was deleted by that release
 
-    def report(self, lease: BaseLease, release: Round | None = None) -> None:
+    def report(self, lease: LeaseFields, release: Round | None = None) -> None:
         """Have a loss reported by the keeper: the release has seen it first."""
         if self.watch is not None and self.watch.on_lost is not None:
             with suppress(FastRedlockError):  # no thread can be started
@@ -282,7 +279,7 @@ class Kept(KeptFields):
             wake()
 
 
-def kept_of(lease: BaseLease) -> Kept:
+def kept_of(lease: LeaseFields) -> Kept:
     """Return the lease's Kept; the first call makes it, and keeps nothing yet."""
     made: Kept | Extensions | None = lease._round.lease_state
     if made is None:

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ..._core import AsyncioDriver, Batch, Round, fork_generation, now_ns
+from ..._core import AsyncioDriver, Batch, DriverFields, Round, fork_generation, now_ns
 from ...errors import FastRedlockError
 from .foreign_calls import Calls, log_error, log_warnings, make
 from .keeper import LONGEST_SLEEP_NS, BaseKeeper
 from .kept import Kept
-
-if TYPE_CHECKING:
-    from asyncio import TimerHandle
-
-    from ..loop_driver import LoopDriver
-
 
 CALLS_NS = 1_000_000  # of calls to foreign code, and then the loop has its turn
 
@@ -39,11 +33,11 @@ class LoopKeeper(BaseKeeper):
         "here",
     )
 
-    def __init__(self, driver: LoopDriver, here: AsyncioDriver) -> None:
+    def __init__(self, driver: DriverFields, here: AsyncioDriver) -> None:
         super().__init__(driver, Calls(), Calls())
         self.here = here
         self._generation = driver.fork_generation()
-        self._timer: TimerHandle | None = None
+        self._timer: Any = None
         self._armed_ns = 0
         self._kept: set[Kept] = set()  # and not yet released
         self._under_way = 0  # batches

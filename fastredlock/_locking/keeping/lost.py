@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..._reports.votes import shown
 from ...errors import LeaseLostError
 from .kept import Kept, Watch, kept_of
-
-if TYPE_CHECKING:
-    from ..lease import BaseLease
 
 SLICE_NS = 1_000_000_000  # timers stop while the machine is suspended
 RELEASED = "it was released"
@@ -27,7 +24,7 @@ ADVICE = "; give keep_alive=True, or a longer ttl"
 KEY_GONE = "lost before the end of the with block: its key is gone: deleted, or taken"
 
 
-def is_lost(lease: BaseLease) -> bool:
+def is_lost(lease: Any) -> bool:
     """Return whether it ended otherwise than by a release; once so, it stays so.
 
     An adopted lease of which nothing is known yet is not.
@@ -50,13 +47,13 @@ def is_lost(lease: BaseLease) -> bool:
     return True
 
 
-def check(lease: BaseLease) -> None:
+def check(lease: Any) -> None:
     """Raise LeaseLostError where the lease is over; no I/O."""
     if not lease.is_valid:
         raise loss_of(lease) or LeaseLostError(lease.resource, reason_of(lease))
 
 
-def loss_of(lease: BaseLease) -> LeaseLostError | None:
+def loss_of(lease: Any) -> LeaseLostError | None:
     """Return, anew, the error by which a loss was reported; None where none was."""
     made = lease._round.lease_state
     kept: Kept | None = None if made is None else made.kept
@@ -65,7 +62,7 @@ def loss_of(lease: BaseLease) -> LeaseLostError | None:
     return LeaseLostError(*kept.watch.error.args)
 
 
-def reason_of(lease: BaseLease) -> str:
+def reason_of(lease: Any) -> str:
     """Return why a lease is not valid."""
     if lease._round.generation != lease._driver.fork_generation():
         return PARENTS
@@ -74,13 +71,13 @@ def reason_of(lease: BaseLease) -> str:
     return UNKNOWN if lease._status is None else RELEASED
 
 
-def loss_at_exit(lease: BaseLease, overrun_ns: int) -> LeaseLostError:
+def loss_at_exit(lease: Any, overrun_ns: int) -> LeaseLostError:
     """Return the error of a body that ended by so much too late; 0: not known."""
     reason = reason_at_exit(lease, overrun_ns)
     return loss_of(lease) or LeaseLostError(lease.resource, reason)
 
 
-def reason_at_exit(lease: BaseLease, overrun_ns: int) -> str:
+def reason_at_exit(lease: Any, overrun_ns: int) -> str:
     """Return why a lease was not valid any more at the end of its body."""
     if lease._round.generation != lease._driver.fork_generation():
         return f"{BEFORE_END}: {PARENTS}"

@@ -3,19 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any
 
-from ..._core import Terms
+from ..._core import DriverFields, Terms
 from ..._options.settings import positive_ns
 from ...errors import ConfigurationError, LeaseLostError
-from ..driver import BaseDriver
 from ..validity import extensions_of
 from .kept import NEVER_KEPT_NS, kept_of
-
-if TYPE_CHECKING:
-    from ..lease import BaseLease
-
-    AnyLease = TypeVar("AnyLease", bound=BaseLease)
 
 ROUND_TRIPS = 3  # that a renewal may need: a connection, a script that is loaded
 LEAST_ROUND_TRIP_NS = 5_000_000  # below that, a busy scheduler is a lost lease
@@ -39,13 +33,13 @@ class KeepAlive:
         self._for_ns = None if keep_alive is True else for_ns(keep_alive)
         self._on_lost = on_lost
 
-    def check(self, driver: BaseDriver, ttl: float | None) -> None:
+    def check(self, driver: DriverFields, ttl: float | None) -> None:
         """Raise ConfigurationError where a lease of this ttl cannot be kept."""
         settings = driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
         check_terms(driver, terms)
 
-    def begin(self, lease: AnyLease) -> AnyLease:
+    def begin(self, lease: Any) -> Any:
         """Keep a lease that was taken just now; return it."""
         driver = lease._driver
         check_terms(driver, lease._asked())
@@ -77,7 +71,7 @@ class AtLeast(KeepAlive):
         self._at_least_ns = positive_ns("at_least", at_least)
         self._keep = keep
 
-    def check(self, driver: BaseDriver, ttl: float | None) -> None:
+    def check(self, driver: DriverFields, ttl: float | None) -> None:
         """Raise ConfigurationError where a lease of this ttl cannot stay so long."""
         settings = driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
@@ -91,7 +85,7 @@ class AtLeast(KeepAlive):
         if self._keep is not None:
             self._keep.check(driver, ttl)
 
-    def begin(self, lease: AnyLease) -> AnyLease:
+    def begin(self, lease: Any) -> Any:
         """Let a lease stay that was taken just now; return it."""
         extensions = extensions_of(lease)
         stays_until_ns = lease._round.closed_ns + self._at_least_ns
@@ -100,7 +94,7 @@ class AtLeast(KeepAlive):
 
 
 def keep(
-    lease: BaseLease,
+    lease: Any,
     keep_alive: bool | float,
     on_lost: Callable[[Any, LeaseLostError], object] | None,
 ) -> None:
@@ -135,7 +129,7 @@ def check_callable(on_lost: object) -> None:
         )
 
 
-def check_terms(driver: BaseDriver, terms: Terms) -> None:
+def check_terms(driver: DriverFields, terms: Terms) -> None:
     """Raise ConfigurationError where renewals would come too late, or be of no use.
 
     By the shortest round so far: it shows how far away the masters are. A longer one
