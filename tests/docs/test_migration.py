@@ -63,10 +63,15 @@ def test_import_of_the_old_and_of_the_new_line_runs(line: str) -> None:
         exec(line, {})
 
 
-def test_backend_of_django_is_a_class() -> None:
+@pytest.fixture
+def django() -> None:
     conf = pytest.importorskip("django.conf")
     if not conf.settings.configured:
         conf.settings.configure()
+
+
+@pytest.mark.usefixtures("django")
+def test_backend_of_django_is_a_class() -> None:
     line = changes(FOLDER / "python-redis-lock.md", "+")[-1]
     module, _, name = re.findall(r'"(.*?)"', line)[0].rpartition(".")
     assert isinstance(getattr(import_module(module), name), type)
@@ -97,6 +102,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {**settings["CACHES"]["default"], "module": module}
 
 
+@pytest.mark.usefixtures("django")
 def test_cache_lock_of_django_redis_with_the_settings_of_the_page_is_ours(
     monkeypatch: pytest.MonkeyPatch, urls: list[str], servers: list[redis.Redis]
 ) -> None:
