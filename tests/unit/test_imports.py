@@ -37,7 +37,7 @@ RANKS = (
     *("_locking.lock", "_locking.reentrant", "_locking.skipping"),
     "_locking.blocking",
     *("_locking.slots", "_locking.leading", "_locking.breaking", "_locking.batch"),
-    *("_locking.awaitable", "_locking.observing", "_locking"),
+    *("_locking.awaitable", "_locking.observing", "_locking.base", "_locking"),
     *("client", "asyncio"),
     "",
     "types",
@@ -50,33 +50,20 @@ RANKS = (
 )
 # Arrows against the ranks, and of circles, that are still to go.
 LEFT = {
-    ("_reports.totals", "_locking.base"),
     ("testing._world", "testing._client"),
     ("testing._keeper", "testing._client"),
     ("compat.aioredlock.lock", "compat.aioredlock.algorithm"),
 }
-PUBLIC = {
-    *("", "asyncio", "testing", "client", "errors", "types"),
-    "_options.url",  # for compat: that masters may be databases of one server
-    "_locking.keeping.kept",  # for compat: that a renewal has its line in a log
-    "_options.scripts",  # for compat: that its release wakes the queue
-    "observer",
-    "_reports.totals",  # for observers: what Stats count
-    *("_locking.base", "_reports.votes"),  # for observers: types that they are given
-    "_reports.holds",  # for otel: its spans of with blocks
+PUBLIC = {"", "asyncio", "client", "errors", "observer", "testing", "types"}
+# Rooms that the modules on the public names may use as well.
+BELOW = {
+    "_options",  # masters and texts, as options and for plain connections
+    "_reports",  # what is shown, and counted for metrics
+    "_core",  # metrics; a child that ends with its parent
+    "_locking.base",  # for observers: a type that they are given
+    "_locking.keeping",  # for compat: that a renewal has its line in a log
 }
-OF_COMMANDS = {
-    "_options.environment",  # which masters there are
-    "_core",  # a child that ends with its parent
-    *("_options.endpoint", "_options.url", "_options.tls"),  # a plain connection
-    # names and rights to be tried
-    *("_options.keys", "_options.scripts", "_options.fence_scripts"),
-    "_reports.votes",  # how a resource is shown
-}
-SMALL = [
-    *("errors", "_options.retry", "_options.url", "_options.scripts"),
-    "_reports.log",
-]
+SMALL = ["errors", "_options.retry", "_options.scripts", "_reports.log"]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
 
 
@@ -197,7 +184,7 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names.discard("hiredis")  # the core needs it as well
     if module.startswith("demo."):
         names.discard("rich")  # the extra `demo`
-    if module in ("prometheus", "otel", "_reports.holds"):
+    if module in ("prometheus", "otel"):
         names -= {"prometheus_client", "opentelemetry"}  # the extras of these names
     if module == "_reports.votes":
         names -= {"_sha2", "_sha256"}  # of CPython from 3.12 on, and before
@@ -216,9 +203,9 @@ def test_small_module_loads_no_extension_when_it_is_imported(module: str) -> Non
 
 
 @pytest.mark.parametrize("module", [m for m in modules() if is_outer(m)])
-def test_outer_module_knows_the_public_api_alone(module: str) -> None:
+def test_outer_module_knows_the_public_names_and_no_lock(module: str) -> None:
     inner = {name for name in own(imports_of(module)) if not is_outer(name)}
-    assert inner <= PUBLIC | (OF_COMMANDS if module.startswith("_cli.") else set())
+    assert {name for name in inner - PUBLIC if room_of(name) not in BELOW} == set()
 
 
 def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
