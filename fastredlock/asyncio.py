@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any, overload
 
 from ._core import DEFAULT_RESOURCE, AcquireCall, EachCall, acquire_in_c
+from ._locking.attempt import current_lease
 from ._locking.awaitable import (
     AwaitableRate,
     Campaign,
@@ -16,12 +17,20 @@ from ._locking.awaitable import (
     Lock,
     marked_coroutine,
 )
-from ._locking.base import BaseLocks, asked, manner_of
-from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
-from ._locking.breaking import RECALLED, breaking, broken, checked_hash, not_seen, rests
-from ._locking.entered import current_lease
-from ._locking.held import held_leases
+from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
+from ._locking.locks import (
+    RECALLED,
+    BaseLocks,
+    asked,
+    breaking,
+    broken,
+    checked_hash,
+    held_leases,
+    manner_of,
+    not_seen,
+    rests,
+)
 from ._locking.loop_driver import LoopDriver
 from ._locking.slots import (
     holders_of_slots,

@@ -15,15 +15,24 @@ from ._core import (
     releases_in_c,
     undo,
 )
-from ._locking.base import BaseLocks, asked, manner_of
-from ._locking.batch import AcquireEach, ExtendEach, ReleaseEach
+from ._locking.attempt import current_lease
 from ._locking.blocking import Lease, Lock
-from ._locking.breaking import RECALLED, breaking, broken, checked_hash, not_seen, rests
 from ._locking.driver import Driver
-from ._locking.entered import current_lease
-from ._locking.held import held_leases
+from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.leading import leading
 from ._locking.lease import ReleaseStatus
+from ._locking.locks import (
+    RECALLED,
+    BaseLocks,
+    asked,
+    breaking,
+    broken,
+    checked_hash,
+    held_leases,
+    manner_of,
+    not_seen,
+    rests,
+)
 from ._locking.slots import Rate, holders_of_slots, inspections, permits_of, rate_terms
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of

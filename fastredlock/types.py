@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from ._core import MasterState
 from ._locking.awaitable import AwaitableRate, Campaign
-from ._locking.blocking import Lease, Lock
-from ._locking.keeping.lost import Lost
+from ._locking.blocking import Lease, Lock, Lost
 from ._locking.slots import Permit, Rate
 from ._options.masters import (
     CredentialProvider,

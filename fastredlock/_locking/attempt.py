@@ -1,34 +1,68 @@
-"""An attempt is a round, its roll-back and a delay: one generator, for every driver.
+"""What an acquire does until it is won or its time is up, for every driver.
 
-The driver does each step that is yielded: a `Round` is run until it is closed (a lost
-one is rolled back by the engine before anything else), a float is slept (s). The
-generator reads no clock and no socket: the times it needs are in the closed round.
+An attempt is a round, its roll-back and a delay: `attempts` is one generator, and the
+driver does each step that it yields: a `Round` is run until it is closed (a lost one is
+rolled back by the engine before anything else), a float is slept (s). It reads no clock
+and no socket: the times it needs are in the closed round.
+
+Where it would wait, two things are looked at first. **Keys that are no locks**, another
+use of a resource's name, would be taken for ever. The reply to a SET that finds a key
+has no more, so a resource that was found taken is looked at once a second has passed,
+at the end of a failed attempt, and again every ten seconds: a round of INSPECT, which
+costs a lock that is merely contended nothing to speak of. A list, a hash, an empty
+string and one that is longer than any token are no locks. Any other string may be
+another client's token; where it has no expiry and names no owner, that is a hint of the
+error, and looked at each second.
+
+**Blocks that were entered and not left**: an acquire in there would wait for itself.
+The core notes for each key who entered a block by which lease, and in which frame
+(`DriverFields.entered`). It is read where a first try was not won, or where an acquire
+is to join the block. A copied context would prove nothing: child tasks have it too.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Generator, Iterator
+from types import FrameType
+from typing import Any, NamedTuple
 
 from .._core import (
+    DEFAULT_RESOURCE,
+    DriverFields,
     Engine,
     KeyOfKind,
+    LeaseFields,
     Operation,
     Permits,
     Round,
     Terms,
     Verdict,
+    Vote,
     draw_fraction,
+    running_loop,
 )
+from .._options.keys import MOST_PERMITS, encode_resource
 from .._options.retry import Retry, delay_of
-from .._reports.votes import Resource, votes_of
+from .._reports.log import warn, warn_once
+from .._reports.votes import (
+    NO_EXPIRY_MS,
+    NOT_OURS,
+    MasterVote,
+    Resource,
+    holders_of,
+    printable,
+    votes_of,
+)
 from ..errors import (
+    ForeignKeyError,
+    LeaseLostError,
     QuorumUnreachableError,
+    ReentryError,
     ResourceTakenError,
     TokenReusedError,
     ValidityExhaustedError,
 )
-from .blocked_loop import before_wait
-from .foreign import ForeignKeys
 
 ACQUIRE = int(Operation.ACQUIRE)
 LOST_TURNS = 2  # in a row, without a pause
@@ -265,3 +299,281 @@ def round_timeout_hint(engine: Engine, terms: Terms) -> str:
         f"replies took up to {slowest_us / 1e3:.0f} ms, a round waits "
         f"{terms.timeout_ns / 1e6:.0f} ms: give a larger round_timeout or ttl"
     )
+
+
+# --- keys that are no locks -----------------------------------------------------------
+
+INSPECT = int(Operation.INSPECT)
+LOOK_AFTER_NS = 1_000_000_000
+LOOK_AGAIN_NS = 10_000_000_000
+REMEMBERED = 64  # resources; of more, some are looked at later
+EMPTY = "an empty value: no token"
+
+
+class ForeignKeys:
+    """Remember which resources were found taken, and when to look what holds them."""
+
+    __slots__ = ("_due_ns", "_suspects", "_warned")
+
+    def __init__(self) -> None:
+        self._due_ns: dict[bytes | tuple[bytes, ...], int] = {}
+        self._suspects: dict[Resource, str] = {}  # what each is taken for
+        self._warned: set[bytes] = set()
+
+    def is_due(self, key: bytes | tuple[bytes, ...], now_ns: int) -> bool:
+        """Note that it was found taken; return whether to look what holds it."""
+        due_ns = self._due_ns.get(key)
+        if due_ns is None:
+            if len(self._due_ns) >= REMEMBERED:
+                self._due_ns.clear()
+            due_ns = self._due_ns[key] = now_ns + LOOK_AFTER_NS
+        if now_ns < due_ns:
+            return False
+        self._due_ns[key] = now_ns + LOOK_AGAIN_NS
+        return True
+
+    def look(
+        self,
+        engine: Engine,
+        resource: Resource,
+        key: bytes | tuple[bytes, ...],
+        taken: Round,
+        began_ns: int,
+    ) -> Iterator[Round]:
+        """Yield rounds to run; raise ForeignKeyError where the key is no lock.
+
+        That is where too few masters are left for a quorum.
+        """
+        self._suspects.pop(resource, None)
+        for each in key if isinstance(key, tuple) else (key,):
+            round = engine.new_round(INSPECT, each, b"-", taken.terms)
+            round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
+            yield round
+            votes = tuple(map(with_emptiness, holders_of(engine, round), round.votes()))
+            foreign = [vote for vote in votes if is_foreign(vote)]
+            if len(votes) - len(foreign) < len(votes) // 2 + 1:
+                self._due_ns[key] = 0  # the next caller gets the error at once
+                elapsed = (round.closed_ns - began_ns) / 1e9
+                raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
+            self._note_no_expiry(resource, each, votes, taken)
+            if resource in self._suspects:
+                self._due_ns[key] = round.closed_ns + LOOK_AFTER_NS
+
+    def hint(self, resource: Resource) -> str:
+        """Return a hint about what holds a resource; may be empty."""
+        return self._suspects.get(resource, "")
+
+    def _note_no_expiry(
+        self,
+        resource: Resource,
+        key: bytes,
+        votes: tuple[MasterVote, ...],
+        taken: Round,
+    ) -> None:
+        without_expiry = [vote for vote in votes if vote.remaining_ms == NO_EXPIRY_MS]
+        if not taken.terms.has_expiry or len(without_expiry) < len(votes) // 2 + 1:
+            return
+        if without_expiry[0].owner is None and len(self._suspects) < REMEMBERED:
+            self._suspects[resource] = without_expiry[0].text or NOT_OURS
+        if key not in self._warned:
+            if len(self._warned) >= REMEMBERED:
+                self._warned.clear()
+            self._warned.add(key)
+            warn(
+                "%s: taken by a key without expiry: if it is no lock (NO_EXPIRY), it "
+                "stays until it is deleted",
+                printable(resource),
+            )
+
+
+def with_emptiness(vote: MasterVote, found: tuple[Vote, object, object]) -> MasterVote:
+    """Return the vote, with a text where the value is empty."""
+    details = found[1]
+    if isinstance(details, list) and details[0] == b"=":
+        return vote._replace(text=EMPTY)
+    return vote
+
+
+def is_foreign(vote: MasterVote) -> bool:
+    """Return whether the key on this master is no lock."""
+    if vote.vote is Vote.FAILED:
+        return (vote.text or "").startswith("WRONGTYPE")
+    return vote.vote is Vote.TAKEN and (vote.token_hash is None or vote.text == EMPTY)
+
+
+# --- blocks that were entered ---------------------------------------------------------
+
+Key = bytes | tuple[bytes, ...] | Permits
+NOT_IN_BLOCK = (
+    "this caller is in no block of it, or another one entered it since, or it was not "
+    "entered by a with statement here: use the lease that entering it gave"
+)
+REFUSED = (
+    "a FastRedlock that blocks is entered by several tasks of one event loop: those "
+    "that would wait are refused, for the loop would stand still; await "
+    "fastredlock.asyncio.FastRedlock, or call it by asyncio.to_thread()"
+)
+OPEN = (
+    "%s: waits without a timeout, while a block of it is open that the same thread has "
+    "entered, not by a with statement that is still running (a generator, an "
+    "ExitStack): where that is this caller's own, the wait has no end; give a timeout"
+)
+
+
+# Who entered a block. THREADS: the thread that calls, and nobody knows for whom, for it
+# may be suspended. TASKS: another task of the loop that runs here.
+OTHERS, THREADS, TASKS, OURS = range(4)
+CO_COROUTINE = 0x80
+
+
+class Entered(NamedTuple):
+    """A block of a valid lease that was not left."""
+
+    whose: int
+    lease: Any
+    frame: FrameType | None
+
+
+def block_of(driver: DriverFields, key: bytes) -> Entered | None:
+    """Return the block that was entered last by this key of the masters, if any."""
+    caller, found, frame = driver.entered.get(key, (None, None, None))
+    lease = None if found is None else found()
+    if lease is None:
+        return None
+    return Entered(whose_of(driver, caller, frame), lease, frame)
+
+
+def whose_of(driver: DriverFields, caller: Any, frame: FrameType | None) -> int:
+    """Return who entered a block.
+
+    It is ours only where that is sure: by the same task, or by a frame that is on this
+    stack. A thread of a pool may have entered it for a request that waits elsewhere.
+    """
+    here: Any = driver.caller()
+    if caller is None or here is None:
+        return OTHERS
+    is_task = isinstance(here, tuple)
+    if caller == here and (is_task or not driver.blocks or is_on_stack(frame)):
+        return OURS
+    if not driver.blocks or thread_of(caller) != thread_of(here):
+        return OTHERS
+    is_coroutine = frame is not None and frame.f_code.co_flags & CO_COROUTINE
+    if is_coroutine or running_loop() is not None:
+        return TASKS
+    return THREADS
+
+
+def thread_of(caller: Any) -> object:
+    """Return the thread of a task, or the caller itself."""
+    return caller[0] if isinstance(caller, tuple) else caller
+
+
+def is_on_stack(frame: FrameType | None) -> bool:
+    """Return whether a frame has called this, however indirectly."""
+    at: FrameType | None = None if frame is None else sys._getframe()
+    while at is not None and at is not frame:
+        at = at.f_back
+    return at is not None
+
+
+def entered_block(driver: DriverFields, key: Key) -> Entered | None:
+    """Return the block over any of the keys that concerns the caller most.
+
+    Ours come first: to wait for another's would be to wait for ours as well. Those of a
+    semaphore are ours where the caller has entered all of its slots; of fewer it may
+    have one more.
+    """
+    prefix = driver.settings.key_prefix
+    if isinstance(key, Permits):
+        keys = slots_entered(driver, prefix + key.name, key.count)
+    else:
+        keys = [prefix + one for one in (key if isinstance(key, tuple) else (key,))]
+    found = [block_of(driver, one) for one in keys]
+    blocks = [block for block in found if block is not None and block.lease.is_valid]
+    if isinstance(key, Permits):
+        ours = [block for block in blocks if block.whose is OURS]
+        if len(ours) == key.count:
+            return ours[-1]
+        blocks = [block for block in blocks if block.whose in (THREADS, TASKS)]
+    return max(blocks, key=lambda block: block.whose, default=None)
+
+
+def slots_entered(driver: DriverFields, name: bytes, count: int) -> list[bytes]:
+    """List the keys of slots of which a block was entered."""
+    return [
+        key
+        for key in [*driver.entered]
+        if key.startswith(name)
+        and key[len(name) :].isdigit()
+        and int(key[len(name) :]) < count
+    ]
+
+
+def current_lease(driver: DriverFields, resource: str | bytes) -> Any:
+    """Return the lease of the caller's block, lost or not; LeaseLostError: of none."""
+    if resource is DEFAULT_RESOURCE:
+        resource = driver.settings.resource
+    key = driver.settings.key_prefix + encode_resource(resource)
+    block = block_of(driver, key)
+    if block is not None and block.whose is OURS:
+        return block.lease
+    for slot in reversed(slots_entered(driver, key + b"#", MOST_PERMITS)):
+        block = block_of(driver, slot)
+        is_ours = block is not None and block.whose is OURS
+        if block is not None and is_ours and block.lease._round.slot >= 0:
+            return block.lease
+    raise LeaseLostError(resource, NOT_IN_BLOCK)
+
+
+def held_for(lease: LeaseFields) -> float:
+    """Return for how long a lease has been held (s)."""
+    held_ns: int = lease._driver.now_ns() - lease._round.closed_ns
+    return held_ns / 1e9
+
+
+def refusal(
+    driver: DriverFields, resource: Resource, key: Any, has_limit: bool
+) -> ReentryError | None:
+    """Return what an acquire raises where it would wait for its own thread, or None."""
+    block = entered_block(driver, key)
+    if block is None or block.whose is OTHERS:
+        return None
+    if block.whose is THREADS:
+        if not has_limit:
+            warn_once(OPEN, printable(resource))
+        return None
+    is_task = block.whose is TASKS
+    if is_task:
+        warn_once(REFUSED)
+    permits = key.count if isinstance(key, Permits) else 0
+    return ReentryError(resource, held_for(block.lease), permits, is_task)
+
+
+def holder_here(driver: DriverFields, key: Key) -> str:
+    """Return who in this process holds the resource, for a message; or ""."""
+    block = entered_block(driver, key)
+    if block is None:
+        return ""
+    held = f"in this process has held it for {held_for(block.lease):.3f} s"
+    if block.whose is OURS:
+        return f"this caller itself {held}"
+    if block.whose is OTHERS:
+        return f"another caller {held}"
+    by = "" if block.frame is None else f" in {block.frame.f_code.co_qualname}()"
+    return f"another caller {held}: a block that this thread entered{by} is still open"
+
+
+# --- a wait inside of an event loop ---------------------------------------------------
+
+BLOCKED_LOOP = (
+    "a FastRedlock that blocks waits for a lock inside a running event loop, which "
+    "stands still meanwhile: await fastredlock.asyncio.FastRedlock, or call it by "
+    "asyncio.to_thread()"
+)
+
+
+def before_wait(engine: Engine) -> None:
+    """Warn where no event loop drives the engine, but one runs in this thread."""
+    # A closed engine has no driver any more, and the next round ends at once.
+    if running_loop() is not None and not engine.is_awaited and not engine.is_closed:
+        warn_once(BLOCKED_LOOP)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _thread  # by its name: gevent or eventlet may patch it later
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from types import CoroutineType
 from typing import Any, TypeVar
@@ -17,11 +19,9 @@ from .._core import (
     release_in_c,
 )
 from ..errors import FastRedlockError
-from .decorated import check_function, name_of
 from .driver import Driver
-from .keeping.lost import Lost
-from .lease import BaseLease, ReleaseStatus
-from .lock import BaseLock, Skipped
+from .lease import BaseLease, BaseLost, ReleaseStatus
+from .lock import BaseLock, Skipped, check_function, name_of
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -65,6 +65,36 @@ class Lease(BaseLease):
 
     __enter__ = enter
     __exit__ = exit_lease
+
+
+class Lost(BaseLost):
+    """Show whether a lease is lost, as the reading half of a `threading.Event`."""
+
+    __slots__ = ()
+
+    _lease: Lease
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Block until it is lost; return False where it was released, or time is up.
+
+        `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
+        """
+        until_ns, watch = self._until_ns(timeout), self._watch()
+        now_ns = self._lease._driver.now_ns
+        while not self._is_over():
+            gate = _thread.allocate_lock()
+            gate.acquire()
+            watch.waiters.append(gate.release)
+            try:
+                left_ns = 0 if self._is_over() else self._left_ns(until_ns, now_ns())
+                if left_ns > 0:
+                    self._lease._driver.wait(gate, left_ns)
+            finally:
+                with suppress(ValueError):  # it was woken
+                    watch.waiters.remove(gate.release)
+            if until_ns is not None and now_ns() >= until_ns:
+                break
+        return self.is_set()
 
 
 class Lock(BaseLock):

@@ -10,10 +10,14 @@ import sys
 import time
 from _thread import LockType
 from collections.abc import Iterator
-from typing import Any, NoReturn
+from contextlib import suppress
+from contextvars import Context
+from functools import partial
+from typing import Any, Literal, NoReturn
 
 from .._core import (
     AcquireCall,
+    AsyncioDriver,
     Batch,
     ClosedError,
     DriverFields,
@@ -25,6 +29,8 @@ from .._core import (
     StateError,
     blocking_abandon,
     blocking_close,
+    blocking_watch,
+    thread_begin,
 )
 from .._options import scripts
 from .._options.connection import Preparer
@@ -34,11 +40,9 @@ from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
 from ..errors import ConfigurationError, FastRedlockError, InternalError
-from .attempt import attempts
-from .entered import refusal
-from .keeping.keeper import Keeper
-from .keeping.kept import Kept, first
-from .resting import watch_by_task, watch_by_thread
+from .attempt import attempts, refusal
+from .keeper import Keeper, named
+from .validity import Kept, first
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers paused for 0.1 s in 1 % of closes, and 900 keys then remained for their ttl.
@@ -233,3 +237,57 @@ def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
         None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
         for endpoint in endpoints
     )
+
+
+# --- recalls of keys that rest --------------------------------------------------------
+
+# A thread, or a task of the loop, reads them while a key rests; it holds the engine
+# alone.
+RECALLS = "fastredlock recalls"
+SETTLED_WITHIN_MS = 250  # by masters that answer, at the end of a loop
+
+
+def watch_by_thread(engine: Engine, _: None) -> Literal[True] | None:
+    """Start the thread; None: it cannot be started."""
+    error = thread_begin(named(partial(blocking_watch, engine), RECALLS))
+    return True if error is None else None
+
+
+def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Any | None:
+    """Start the task, whose end ends the rest; None: the loop ends already."""
+    from asyncio import current_task
+
+    if here is None or getattr(here.loop, "_asyncgens_shutdown_called", False):
+        return None
+    calls = current_task(here.loop)
+    if calls is None or calls.cancelling():  # else a task that nobody cancels any more
+        return None
+    task: Any = Context().run(here.loop.create_task, _end_with_loop(here))
+    task.set_name(RECALLS)
+    task.add_done_callback(partial(_on_ended, here))
+    with suppress(AttributeError):  # a loop that is closed as it is leaves it behind
+        task._log_destroy_pending = False
+    return task
+
+
+def _on_ended(here: AsyncioDriver, task: Any) -> None:
+    """Release what rests, also where the task was cancelled before its first step."""
+    if task.cancelled():
+        here.end_rests()
+
+
+async def _end_with_loop(here: AsyncioDriver) -> None:
+    """Wait until no key rests; cancelled, as at the end of a loop, release them."""
+    from asyncio import CancelledError, sleep
+
+    try:
+        with suppress(RuntimeError):  # a forked child, in a copy of the loop
+            while left_ns := here.rest_left_ns():  # noqa: ASYNC110
+                await sleep(left_ns / 1e9)
+    except CancelledError:
+        here.end_rests()
+        for _ in range(SETTLED_WITHIN_MS):
+            if not here.awaits_replies():
+                break
+            await sleep(0.001)
+        raise

@@ -1,4 +1,4 @@
-"""One grant of a resource: how long it is ours, and how it is given back.
+"""One grant of a resource: how long it is ours, whether it is lost, how it ends.
 
 `BaseLease` is the base of the blocking and the awaitable lease: arithmetic on integers
 of one clock, and no I/O. It makes the rounds to run, and reads them after a driver has
@@ -15,10 +15,8 @@ from .._core import LeaseFields, Round, Terms, Verdict
 from .._reports.votes import MasterVote, Resource, hash_of, loss, shown, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .driver import BaseDriver, refuse_pickling
-from .keeping.kept import Kept
-from .keeping.lost import check, loss_at_exit, loss_of
-from .keeping.options import keep
-from .validity import Extensions, extensions_of
+from .keeper import keep
+from .validity import Extensions, Kept, Watch, extensions_of, kept_of
 
 
 class ReleaseStatus(Enum):
@@ -290,3 +288,126 @@ def end_releases(
         else:
             statuses.append(lease._end_release(round))
     return statuses
+
+
+# --- whether it is lost ---------------------------------------------------------------
+
+SLICE_NS = 1_000_000_000  # timers stop while the machine is suspended
+WAS_RELEASED = "it was released"
+IS_PARENTS = "it is the parent's"
+NOT_KNOWN = "not known to be valid: it was adopted, and not extended since"
+OVER = "lost: its validity is over"
+BEFORE_END = "lost before the end of the with block"
+OVERRUN = (
+    "lost before the end of the with block: its validity (ttl {:g} s) was overrun by "
+    "{:.3f} s"
+)
+ADVICE = "; give keep_alive=True, or a longer ttl"
+KEY_GONE = "lost before the end of the with block: its key is gone: deleted, or taken"
+
+
+def is_lost(lease: BaseLease) -> bool:
+    """Return whether it ended otherwise than by a release; once so, it stays so.
+
+    An adopted lease of which nothing is known yet is not.
+    """
+    made = lease._round.lease_state
+    kept: Kept | None = None if made is None else made.kept
+    if kept is not None and kept.is_lost:
+        return True
+    if lease._status is not None:
+        return lease._status is lease._gone
+    if lease.is_valid:
+        return False
+    if (
+        lease._is_adopted()
+        and lease._round.generation == lease._driver.fork_generation()
+    ):
+        return False
+    if kept is not None:
+        kept.count_lost()
+    return True
+
+
+def check(lease: BaseLease) -> None:
+    """Raise LeaseLostError where the lease is over; no I/O."""
+    if not lease.is_valid:
+        raise loss_of(lease) or LeaseLostError(lease.resource, reason_of(lease))
+
+
+def loss_of(lease: BaseLease) -> LeaseLostError | None:
+    """Return, anew, the error by which a loss was reported; None where none was."""
+    made = lease._round.lease_state
+    kept: Kept | None = None if made is None else made.kept
+    if kept is None or kept.watch is None or kept.watch.error is None:
+        return None
+    return LeaseLostError(*kept.watch.error.args)
+
+
+def reason_of(lease: BaseLease) -> str:
+    """Return why a lease is not valid."""
+    if lease._round.generation != lease._driver.fork_generation():
+        return IS_PARENTS
+    if is_lost(lease):
+        return OVER
+    return NOT_KNOWN if lease._status is None else WAS_RELEASED
+
+
+def loss_at_exit(lease: BaseLease, overrun_ns: int) -> LeaseLostError:
+    """Return the error of a body that ended by so much too late; 0: not known."""
+    reason = reason_at_exit(lease, overrun_ns)
+    return loss_of(lease) or LeaseLostError(lease.resource, reason)
+
+
+def reason_at_exit(lease: BaseLease, overrun_ns: int) -> str:
+    """Return why a lease was not valid any more at the end of its body."""
+    if lease._round.generation != lease._driver.fork_generation():
+        return f"{BEFORE_END}: {IS_PARENTS}"
+    if overrun_ns > 0:
+        made = lease._round.lease_state
+        advice = ADVICE if made is None or made.kept is None else ""
+        return OVERRUN.format(lease.ttl, overrun_ns / 1e9) + advice
+    if lease._status is not lease._gone and lease._is_adopted():
+        return f"{BEFORE_END}: {NOT_KNOWN}"
+    return KEY_GONE
+
+
+class BaseLost:
+    """The reading half of an event: a lease is lost; see `Lost`."""
+
+    __slots__ = ("_lease",)
+
+    def __init__(self, lease: BaseLease) -> None:
+        self._lease = lease
+
+    def is_set(self) -> bool:
+        """Return whether the lease is lost, by the clock; does not block.
+
+        False for one that was released while it was valid.
+        """
+        return is_lost(self._lease)
+
+    def _is_over(self) -> bool:
+        return self._lease._status is not None or is_lost(self._lease)
+
+    def _left_ns(self, until_ns: int | None, now_ns: int) -> int:
+        """Return how long to wait before looking again (ns); 0: time is up."""
+        left_ns = SLICE_NS if until_ns is None else min(SLICE_NS, until_ns - now_ns)
+        end_ns: int = self._lease._valid_until_ns
+        if end_ns:
+            left_ns = min(left_ns, max(end_ns - now_ns, 1))
+        return max(left_ns, 0)
+
+    def _until_ns(self, timeout: float | None) -> int | None:
+        if timeout is None:
+            return None
+        now_ns: int = self._lease._driver.now_ns()
+        return now_ns + int(timeout * 1e9)
+
+    def _watch(self) -> Watch:
+        return kept_of(self._lease).watched()
+
+    @shown
+    def __repr__(self) -> str:
+        state = "set" if self.is_set() else "unset"
+        return f"<{type(self).__name__} of {self._lease.resource!r}: {state}>"

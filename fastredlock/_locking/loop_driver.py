@@ -8,21 +8,17 @@ is collected after another loop has taken the engine over.
 
 from __future__ import annotations
 
-from asyncio import get_running_loop, sleep
+from asyncio import AbstractEventLoop, TimerHandle, get_running_loop, sleep
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn
 
 from .. import _core
 from .._core import Batch, ClosedError, Round, RoundFuture, StateError
 from ..errors import FastRedlockError, InternalError
-from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver
-from .keeping.kept import Kept
-from .keeping.loop_keeper import LoopKeeper
-from .resting import watch_by_task
-
-if TYPE_CHECKING:
-    from asyncio import AbstractEventLoop, TimerHandle
+from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver, watch_by_task
+from .keeper import LoopKeeper
+from .validity import Kept
 
 
 class LoopDriver(BaseDriver):

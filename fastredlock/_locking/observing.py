@@ -15,8 +15,8 @@ from .._reports.log import warn
 from ..errors import AcquireError, LeaseLostError
 from ..observer import EVENTS, Observer
 from .driver import BaseDriver
-from .keeping.kept import Kept
 from .lease import GONE, BaseLease
+from .validity import Kept
 
 LOST = "lost before its release: validity over, or taken"
 

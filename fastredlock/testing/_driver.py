@@ -7,7 +7,7 @@ from typing import Any
 
 from .._core import Batch, Round
 from .._locking.driver import Driver
-from .._locking.keeping.kept import Kept
+from .._locking.validity import Kept
 from .._options.settings import Settings
 from ._client import Client
 from ._keeper import MemoryKeeper

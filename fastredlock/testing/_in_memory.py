@@ -14,9 +14,9 @@ from copy import copy
 from functools import partial
 from typing import Any
 
-from .._locking.base import BaseLocks
 from .._locking.driver import Driver
 from .._locking.lock import BaseLock
+from .._locking.locks import BaseLocks
 from .._options.masters import Endpoint
 from .._options.settings import Settings
 from ..client import FastRedlock

@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING
 
 from .._core import Batch, Round
 from .._locking.driver import BaseDriver
-from .._locking.keeping.foreign_calls import Calls
-from .._locking.keeping.keeper import BaseKeeper
-from .._locking.keeping.kept import Kept
+from .._locking.keeper import BaseKeeper, Calls
+from .._locking.validity import Kept
 from ..errors import FastRedlockError
 
 if TYPE_CHECKING:

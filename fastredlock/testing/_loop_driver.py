@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from .._core import AsyncioDriver, Batch, Round
-from .._locking.keeping.kept import Kept
 from .._locking.loop_driver import LoopDriver
+from .._locking.validity import Kept
 from .._options.settings import Settings
 from ._client import Client
 from ._keeper import MemoryKeeper

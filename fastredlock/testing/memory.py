@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from .._core import DEFAULT_RESOURCE
-from .._locking.base import BaseLocks
+from .._locking.locks import BaseLocks
 from .._options.settings import Settings, settings_of_call
 from ..client import FastRedlock
 from ..errors import ConfigurationError

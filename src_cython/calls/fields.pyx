@@ -369,13 +369,13 @@ cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown
 # The fields of leases that are kept, and what a keeper does to thousands of them at a
 # time, in C: the common case, a lease that nobody extends by hand, renewed in time.
 #
-# The rules are those of _locking/keeping/renewals.py, which treats all the others one
+# The rules are those of _locking/renewals.py, which treats all the others one
 # by one: so each loop here passes those that are plain, and lists the others. A lease
 # that is not kept has none of these; of one that is there are ten thousand, so a Kept
 # is as small as can be. It is the weak reference to its lease, not an object that has
 # one.
 #
-# Threads share a Kept without a lock (_locking/keeping/kept.py): each field that more
+# Threads share a Kept without a lock (_locking/validity.py): each field that more
 # than the keeper's own thread changes is read and set in one step.
 
 cdef extern from *:

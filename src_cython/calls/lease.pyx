@@ -297,7 +297,7 @@ def guard_close(method):
 
 # --- each -----------------------------------------------------------------------------
 # A call for each of many locks: their rounds in one batch, which is begun and read by
-# an object of the shell (_locking/batch.py).
+# an object of the shell (_locking/each.py).
 
 
 @cython.final

@@ -522,7 +522,7 @@ cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
 # thread that was started already then ends before it has done anything, or what its
 # starter has locked for it stays locked. So a thread without a name is started by a
 # function of C. Handlers run in the main thread alone: that thread starts the one with
-# a name (_locking/threads). An error is returned, not raised, so that no `except` of
+# a name (_locking/keeper). An error is returned, not raised, so that no `except` of
 # the caller takes a handler's exception for it.
 
 import _thread      # by its name: gevent or eventlet may patch it later

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from fastredlock import FastRedlock, Retry
-from fastredlock._locking import blocked_loop
+from fastredlock._locking import attempt
 from fastredlock._reports import log
 from tests.support.awaited import run_on
 from tests.support.calls import granted
@@ -37,7 +37,7 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_once(
             lease.release()
 
     run_on(kind, main())
-    assert said(caplog) == [blocked_loop.TEXT]
+    assert said(caplog) == [attempt.BLOCKED_LOOP]
 
 
 def test_wait_when_in_a_running_loop_then_is_warned_of_before_it(
@@ -49,7 +49,7 @@ def test_wait_when_in_a_running_loop_then_is_warned_of_before_it(
     async def main() -> None:
         with FastRedlock(urls) as locks:
             lease = granted(locks.acquire(KEY))
-            monkeypatch.setattr(blocked_loop, "warn_once", end)
+            monkeypatch.setattr(attempt, "warn_once", end)
             with pytest.raises(TimeoutError):  # and not after 60 s
                 locks.acquire(KEY, timeout=60)
             lease.release()

@@ -9,7 +9,7 @@ import pytest
 import redis
 
 from fastredlock import FastRedlockError, Lease, ReleaseStatus
-from fastredlock._locking.held import held_leases
+from fastredlock._locking.locks import held_leases
 from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
 from tests.support.calls import all_granted, granted

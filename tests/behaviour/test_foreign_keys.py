@@ -16,7 +16,7 @@ from fastredlock import (
     ResourceTakenError,
     Retry,
 )
-from fastredlock._locking import foreign
+from fastredlock._locking import attempt
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
@@ -36,7 +36,7 @@ FOREIGN: list[tuple[Put, str, Retry]] = [
 @pytest.fixture(autouse=True)
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after a fifth of a second, not after a whole one."""
-    monkeypatch.setattr(foreign, "LOOK_AFTER_NS", 200_000_000)
+    monkeypatch.setattr(attempt, "LOOK_AFTER_NS", 200_000_000)
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from fastredlock import (
     ReentryError,
     ResourceTakenError,
 )
-from fastredlock._locking import entered
+from fastredlock._locking import attempt
 from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
@@ -70,7 +70,7 @@ def test_task_when_another_task_is_in_the_block_then_is_refused_at_once(
     for text in refused:
         assert "fastredlock.asyncio" in text
         assert "reentrant" not in text
-    assert caplog.messages == [entered.REFUSED]
+    assert caplog.messages == [attempt.REFUSED]
 
 
 @blocking
@@ -225,7 +225,7 @@ def test_acquire_when_this_thread_entered_otherwise_then_waits_and_says_so(
             release.start()
             lease = granted(locks.acquire(KEY))
         lease.release()
-    assert caplog.messages == [entered.OPEN % repr(KEY)]
+    assert caplog.messages == [attempt.OPEN % repr(KEY)]
 
 
 @blocking

@@ -19,7 +19,7 @@ import yaml
 import fastredlock.asyncio
 import fastredlock.testing.asyncio
 from fastredlock import FastRedlock, testing
-from fastredlock._locking.keeping.pace import pace_of
+from fastredlock._locking.renewals import pace_of
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options.settings import Settings
 from fastredlock.testing import LocalMasters

@@ -24,7 +24,7 @@ from tests.support.waiting import settled
 pytestmark = [blocking, pytest.mark.slow]
 
 TTL = 0.6  # s
-STARTS = ("/keeper.py", "/resting.py", "/threads.py", "/threading.py")
+STARTS = ("/keeper.py", "/driver.py", "/threading.py")
 
 
 class TimeIsUpError(RuntimeError):

@@ -24,7 +24,7 @@ from fastredlock.errors import FastRedlockError
 from .steps import SLEEP, Steps
 
 if TYPE_CHECKING:
-    from fastredlock._locking.keeping.kept import Kept
+    from fastredlock._locking.validity import Kept
 
     from .process import Process
 

@@ -40,8 +40,8 @@ from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
 from fastredlock._core import Operation, Round, Vote, by_hand_votes
-from fastredlock._locking.keeping.renewals import end_of
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
+from fastredlock._locking.renewals import end_of
 from fastredlock._locking.slots import Permit
 from fastredlock.errors import LeaseLostError
 

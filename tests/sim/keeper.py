@@ -1,6 +1,6 @@
 """The keeper of a model machine: the shipped policy, in a worker of its own.
 
-What `Service` of keeping/keeper.py does is mirrored: what is due is begun, run and
+What `Service` of _locking/keeper.py does is mirrored: what is due is begun, run and
 ended, one renewal at a time, and what is lost is told. Pauses and interrupts strike it
 as any other worker.
 """
@@ -11,8 +11,8 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from fastredlock._core import ClosedError
-from fastredlock._locking.keeping.kept import Kept, kept_of
-from fastredlock._locking.keeping.renewals import Keeping, end_of
+from fastredlock._locking.renewals import Keeping, end_of
+from fastredlock._locking.validity import Kept, kept_of
 from fastredlock.errors import LeaseLostError
 
 from .steps import SLEEP, Steps

@@ -31,7 +31,7 @@ from .steps import WAIT, Steps
 from .world import EPOCH_NS, FOREVER_NS, Clock, World
 
 if TYPE_CHECKING:
-    from fastredlock._locking.keeping.kept import Kept
+    from fastredlock._locking.validity import Kept
 
     from .judge import Judge
     from .keeper import SimKeeper

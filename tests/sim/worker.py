@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 
 from fastredlock import ReleaseStatus
 from fastredlock._core import Operation, Round, Terms
-from fastredlock._locking.keeping.kept import NEVER_KEPT_NS, kept_of
 from fastredlock._locking.slots import Permit, rate_terms
+from fastredlock._locking.validity import NEVER_KEPT_NS, kept_of
 from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     AcquireError,

@@ -6,7 +6,7 @@ import pytest
 
 from fastredlock import ConfigurationError, Lease
 from fastredlock._core import Operation
-from fastredlock._locking.batch import ExtendEach
+from fastredlock._locking.each import ExtendEach
 from fastredlock._locking.validity import extensions_of
 from fastredlock.errors import LeaseLostError, NotExtendedError
 from tests.support.leases import VALIDITY_NS, seconds, taken

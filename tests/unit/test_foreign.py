@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fastredlock._locking.foreign import REMEMBERED, ForeignKeys
+from fastredlock._locking.attempt import REMEMBERED, ForeignKeys
 from tests.support.rounds import S
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fastredlock._locking.keeping.foreign_calls import Calls, Crew, make
+from fastredlock._locking.keeper import Calls, Crew, make
 from tests.support.waiting import wait_until
 
 NAME = "a crew of a test"

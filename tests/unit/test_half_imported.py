@@ -9,7 +9,7 @@ import pytest
 
 from fastredlock import FastRedlock
 from fastredlock._core import Engine
-from fastredlock._locking import blocked_loop
+from fastredlock._locking import attempt
 from fastredlock._locking.driver import new_scripts
 from fastredlock._options.masters import Endpoint
 from tests.support.rounds import in_child
@@ -24,7 +24,7 @@ def test_wait_when_asyncio_is_being_imported_then_begins(
 ) -> None:
     """Seen: AttributeError out of acquire(), in every thread that began to wait."""
     monkeypatch.setitem(sys.modules, "asyncio", ModuleType("asyncio"))
-    blocked_loop.before_wait(new_engine())
+    attempt.before_wait(new_engine())
 
 
 def test_client_when_multiprocessing_is_being_imported_then_is_made(

@@ -28,16 +28,11 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
     "errors",
     "observer",
     "_options",
-    *("_locking.validity", "_locking.threads", "_locking.decorated"),
-    "_locking.keeping",
-    *("_locking.blocked_loop", "_locking.foreign", "_locking.entered"),
-    *("_locking.attempt", "_locking.resting"),
-    *("_locking.driver", "_locking.loop_driver"),
-    *("_locking.lease", "_locking.held"),
-    *("_locking.lock", "_locking.reentrant", "_locking.skipping"),
-    "_locking.blocking",
-    *("_locking.slots", "_locking.leading", "_locking.breaking", "_locking.batch"),
-    *("_locking.awaitable", "_locking.observing", "_locking.base", "_locking"),
+    *("_locking.validity", "_locking.renewals", "_locking.keeper"),
+    *("_locking.attempt", "_locking.driver", "_locking.loop_driver"),
+    *("_locking.lease", "_locking.lock", "_locking.blocking"),
+    *("_locking.slots", "_locking.leading", "_locking.awaitable"),
+    *("_locking.each", "_locking.observing", "_locking.locks", "_locking"),
     *("client", "asyncio"),
     "",
     "types",
@@ -60,8 +55,8 @@ BELOW = {
     "_options",  # masters and texts, as options and for plain connections
     "_reports",  # what is shown, and counted for metrics
     "_core",  # metrics; a child that ends with its parent
-    "_locking.base",  # for observers: a type that they are given
-    "_locking.keeping",  # for compat: that a renewal has its line in a log
+    "_locking.locks",  # for observers: a type that they are given
+    "_locking.validity",  # for compat: that a renewal has its line in a log
 }
 SMALL = ["errors", "_options.retry", "_reports.log"]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}

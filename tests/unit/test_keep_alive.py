@@ -6,7 +6,7 @@ import pytest
 
 from fastredlock import ConfigurationError, FastRedlock
 from fastredlock._core import by_hand_conclude
-from fastredlock._locking.keeping.options import KeepAlive
+from fastredlock._locking.keeper import KeepAlive
 from tests.support.rounds import MS, T0, S, cast
 
 

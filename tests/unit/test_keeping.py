@@ -12,8 +12,8 @@ import pytest
 
 from fastredlock import Lease, LeaseLostError
 from fastredlock._core import Round
-from fastredlock._locking.keeping.kept import NEVER_KEPT_NS, Kept, kept_of
-from fastredlock._locking.keeping.renewals import Keeping
+from fastredlock._locking.renewals import Keeping
+from fastredlock._locking.validity import NEVER_KEPT_NS, Kept, kept_of
 from tests.support.leases import RELEASED, VALIDITY_NS, taken
 from tests.support.rounds import MS, T0, S, ScriptedLocks, cast
 

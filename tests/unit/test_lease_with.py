@@ -7,7 +7,7 @@ import pytest
 
 from fastredlock import FastRedlock, FastRedlockError, LeaseLostError
 from fastredlock._core import Operation
-from fastredlock._locking.keeping.kept import kept_of
+from fastredlock._locking.validity import kept_of
 from tests.support.leases import GONE, taken
 from tests.support.rounds import S, ScriptedLocks, in_child
 

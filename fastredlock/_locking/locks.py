@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self
+from gc import get_referrers
+from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
 
 from .._core import (
     DEFAULT_RESOURCE,
@@ -18,15 +19,19 @@ from .._options.keys import PROBE, encode_resource, encode_resources, encode_tok
 from .._options.settings import Settings, checked_fence, positive_ns, settings_of_call
 from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
-from .._reports.votes import Resource, connection_votes, shown
-from ..errors import LeaseLostError, QuorumUnreachableError
+from .._reports.votes import (
+    Resource,
+    connection_votes,
+    hash_of,
+    lingers,
+    shown,
+    value_of,
+)
+from ..errors import ConfigurationError, LeaseLostError, QuorumUnreachableError
 from .driver import BaseDriver, refuse_pickling
-from .held import held_leases
-from .keeping.options import AtLeast, KeepAlive
-from .lease import BaseLease
-from .lock import PLAIN, Manner
-from .reentrant import REENTRANT
-from .skipping import skipping
+from .keeper import AtLeast, KeepAlive
+from .lease import BaseLease, ReleaseStatus
+from .lock import PLAIN, REENTRANT, Manner, skipping
 from .slots import permits_of, refuse_linger
 
 Options = ParamSpec("Options")
@@ -203,3 +208,101 @@ class BaseLocks(LocksFields):
             driver = self._driver
             resource, elapsed = driver.settings.resource, driver.now_ns() - began_ns
             raise QuorumUnreachableError(resource, votes, 1, elapsed / 1e9)
+
+
+# --- leases that are still held: for close(release=True) ------------------------------
+
+AnyLease = TypeVar("AnyLease", bound=BaseLease)
+
+
+def held_leases(driver: BaseDriver, kind: type[AnyLease]) -> list[AnyLease]:
+    """Return the leases of a driver that were not released, and may still be valid.
+
+    No lease is registered anywhere: that would make each of them larger, and its
+    acquire slower, for one call at the end of a program. But each refers to its driver,
+    and the collector of CPython knows all that refer to an object: it looks at every
+    object of the program, some 30 ms for a million. A lease that nobody refers to any
+    more is not among them, nor is one from before `gc.freeze()`.
+    """
+    return [
+        lease
+        for lease in get_referrers(driver)
+        if isinstance(lease, kind) and lease._driver is driver and is_held(lease)
+    ]
+
+
+def is_held(lease: BaseLease) -> bool:
+    """Return whether it is to be released: not a parent's, nor one merely adopted."""
+    return (
+        lease._status is None
+        and lease._round.generation == lease._driver.fork_generation()
+        and not lease._is_adopted()
+    )
+
+
+# --- to break a lock that another holds -----------------------------------------------
+
+# Nothing is deleted but the token whose hash the caller was shown: masters compare.
+HASH_LENGTH = 16
+RECALLED = 0.05  # s; by then a process that runs has given up a key that rests in it
+
+
+def checked_hash(token_hash: str) -> str:
+    """Return the hash as holders() shows it; raise ConfigurationError for others."""
+    if not isinstance(token_hash, str):
+        raise ConfigurationError(
+            f"token_hash of type {type(token_hash).__name__}: allowed is str, as "
+            "holders() shows it"
+        )
+    shown = token_hash.strip().lower()
+    if len(shown) != HASH_LENGTH or shown.strip("0123456789abcdef"):
+        raise ConfigurationError(
+            f"token_hash={token_hash[:40]!r}: allowed is the token_hash that holders() "
+            f"shows, {HASH_LENGTH} hex digits"
+        )
+    return shown
+
+
+def breaking(
+    driver: BaseDriver, key: bytes, inspected: Round, token_hash: str
+) -> Round | None:
+    """Return the release to run, on all masters; None: no master shows that token.
+
+    `key` is the resource's, without the key_prefix that `inspected` has.
+    """
+    for _, details, _ in inspected.votes():
+        token = value_of(details)
+        if token is not None and hash_of(token) == token_hash:
+            held = driver.engine.new_adopted(key, token, inspected.terms)
+            release = driver.engine.new_release(held, inspected.terms)
+            release.wait_for_all()
+            return release
+    return None
+
+
+def rests(inspected: Round, token_hash: str) -> bool:
+    """Return whether that token may rest in its process, to be recalled first."""
+    tokens = [value_of(details) for _, details, _ in inspected.votes()]
+    return any(
+        token is not None and lingers(token) and hash_of(token) == token_hash
+        for token in tokens
+    )
+
+
+def broken(round: Round) -> ReleaseStatus:
+    """Return how it ended, from the votes of the release.
+
+    A master that deleted the token, and one that does not have it, are sure of the
+    same: they will not count for it any more.
+    """
+    votes = [vote for vote, _, _ in round.votes()]
+    sure = votes.count(Vote.GRANTED) + votes.count(Vote.TAKEN)
+    if sure < len(votes) // 2 + 1:
+        return ReleaseStatus.UNKNOWN
+    is_deleted = Vote.GRANTED in votes
+    return ReleaseStatus.RELEASED if is_deleted else ReleaseStatus.GONE
+
+
+def not_seen(inspected: Round) -> ReleaseStatus:
+    """Return what follows where no master that answered has that token."""
+    return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN

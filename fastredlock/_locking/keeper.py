@@ -1,0 +1,762 @@
+"""To keep leases: what may be asked for, who renews them, who is notified of a loss.
+
+The keeper of a FastRedlock that blocks is one thread, while something is kept. Only
+that thread touches its `Keeping`. Others append to a deque, and wake it: each is one
+step that no other thread can divide, and nothing stays locked in a forked child, which
+has no such thread and keeps nothing. The thread owns the baton while it serves; whoever
+gets it, after something was appended, starts the next one. It holds the driver, not the
+FastRedlock, and leases by weak references.
+
+The keeper of an awaitable one is a timer of its loop, and no task.
+
+Foreign code (`on_lost`, an observer, the handlers of logs) may take any time, and raise
+anything, SystemExit included. So a keeper calls none of it: it appends the call to
+`Calls`, after every lease of that pass counts as lost, and others make it: threads of a
+`Crew`, or the event loop after the keeper's timer. A call is a function of ours with
+one argument. It logs what foreign code raises, and raises it again. A function that
+already waits with the same argument is not appended again, so what waits is bounded by
+the number of kept leases, however slow a call is.
+"""
+
+from __future__ import annotations
+
+import _thread  # by its name: gevent or eventlet may patch it later
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from functools import partial
+from typing import Any
+from weakref import ref
+
+from .._core import (
+    AsyncioDriver,
+    Batch,
+    ClosedError,
+    DriverFields,
+    LeaseFields,
+    Round,
+    Terms,
+    blocking_run,
+    draw_fraction,
+    fork_generation,
+    kept_begin,
+    now_ns,
+    thread_serve,
+)
+from .._options.settings import positive_ns
+from .._reports.log import WARNING, print_error, warn
+from .._reports.votes import loss, votes_of
+from ..errors import ConfigurationError, FastRedlockError, LeaseLostError
+from .renewals import Keeping, end_of
+from .validity import NEVER_KEPT_NS, Kept, extensions_of, kept_of
+
+# --- what may be asked for ------------------------------------------------------------
+
+ROUND_TRIPS = 3  # that a renewal may need: a connection, a script that is loaded
+LEAST_ROUND_TRIP_NS = 5_000_000  # below that, a busy scheduler is a lost lease
+IS_COROUTINE = 0x80  # CO_COROUTINE of `inspect`
+
+
+class KeepAlive:
+    """What a caller asks for by `keep_alive` and `on_lost`; checked before any I/O."""
+
+    __slots__ = ("_for_ns", "_on_lost")
+
+    def __init__(
+        self,
+        keep_alive: bool | float,
+        on_lost: Callable[[Any, LeaseLostError], object] | None,
+    ) -> None:
+        if on_lost is not None:
+            check_callable(on_lost)
+        if keep_alive is False:
+            raise ConfigurationError("on_lost needs keep_alive: no keeper calls it")
+        self._for_ns = None if keep_alive is True else for_ns(keep_alive)
+        self._on_lost = on_lost
+
+    def check(self, driver: DriverFields, ttl: float | None) -> None:
+        """Raise ConfigurationError where a lease of this ttl cannot be kept."""
+        settings = driver.settings
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        check_terms(driver, terms)
+
+    def begin(self, lease: Any) -> Any:
+        """Keep a lease that was taken just now; return it."""
+        driver = lease._driver
+        check_terms(driver, lease._asked())
+        kept = kept_of(lease)
+        now_ns = driver.now_ns()
+        kept.until_ns = None if self._for_ns is None else now_ns + self._for_ns
+        if self._on_lost is not None:
+            kept.watched().on_lost = self._on_lost
+        if lease._is_adopted():
+            terms = lease._asked()
+            until_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
+            kept.watched().unknown_until_ns = until_ns
+        driver.observer.begin_kept(lease)
+        driver.keep(kept)
+        lease._watch_body(kept)
+        return lease
+
+
+class AtLeast(KeepAlive):
+    """What a caller asks for by `at_least`, and by a KeepAlive beside it.
+
+    The ttl is as long, so the key is there for that time whatever fails: released
+    before, it is left, with an extension that shortens its ttl to what is missing.
+    """
+
+    __slots__ = ("_at_least_ns", "_keep")
+
+    def __init__(self, at_least: float, keep: KeepAlive | None) -> None:
+        self._at_least_ns = positive_ns("at_least", at_least)
+        self._keep = keep
+
+    def check(self, driver: DriverFields, ttl: float | None) -> None:
+        """Raise ConfigurationError where a lease of this ttl cannot stay so long."""
+        settings = driver.settings
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        if self._at_least_ns > terms.ttl_ms * 1_000_000:
+            raise ConfigurationError(
+                f"at_least={self._at_least_ns / 1e9:g}: allowed is up to the ttl "
+                f"({terms.ttl_ms / 1000:g} s), which counts where its holder dies"
+            )
+        if terms.linger_ns:
+            raise ConfigurationError("at_least beside linger: give one of them")
+        if self._keep is not None:
+            self._keep.check(driver, ttl)
+
+    def begin(self, lease: Any) -> Any:
+        """Let a lease stay that was taken just now; return it."""
+        extensions = extensions_of(lease)
+        stays_until_ns = lease._round.closed_ns + self._at_least_ns
+        extensions.stays_until_ns = max(extensions.stays_until_ns, stays_until_ns)
+        return lease if self._keep is None else self._keep.begin(lease)
+
+
+def keep(
+    lease: Any,
+    keep_alive: bool | float,
+    on_lost: Callable[[Any, LeaseLostError], object] | None,
+) -> None:
+    """Keep a lease from now on, or end that: `Lease.keep_alive`."""
+    if keep_alive is False and on_lost is None:
+        made = lease._round.lease_state
+        if made is not None and made.kept is not None:
+            made.kept.until_ns = NEVER_KEPT_NS
+        return
+    asked = KeepAlive(keep_alive, on_lost)
+    if lease._status is not None:
+        raise LeaseLostError(lease.resource, "not kept: it was released")
+    if lease._round.generation != lease._driver.fork_generation():
+        raise LeaseLostError(lease.resource, "not kept: it is the parent's")
+    if not (lease.is_valid or lease._is_adopted()):
+        raise LeaseLostError(lease.resource, "not kept: its validity is over")
+    asked.begin(lease)
+
+
+def for_ns(keep_alive: float) -> int:
+    """Turn the longest time to keep (s) into ns."""
+    return positive_ns("keep_alive", keep_alive)
+
+
+def check_callable(on_lost: object) -> None:
+    """Raise ConfigurationError where it cannot be called by a keeper."""
+    code = getattr(on_lost, "__code__", None)
+    if not callable(on_lost) or (code is not None and code.co_flags & IS_COROUTINE):
+        raise ConfigurationError(
+            f"on_lost={on_lost!r}: allowed is a function of a lease and an error, "
+            "which is not awaited"
+        )
+
+
+def check_terms(driver: DriverFields, terms: Terms) -> None:
+    """Raise ConfigurationError where renewals would come too late, or be of no use.
+
+    By the shortest round so far: it shows how far away the masters are. A longer one
+    shows a bad moment, in which a ttl is not wrong all at once.
+    """
+    if not terms.has_expiry:
+        raise ConfigurationError(
+            "keep_alive with NO_EXPIRY: such a key needs no renewal, and nothing would "
+            "find its loss: give a ttl"
+        )
+    round_trip_ns = max(driver.engine.shortest_round_trip_ns, LEAST_ROUND_TRIP_NS)
+    least_ns = ROUND_TRIPS * round_trip_ns + terms.drift_ns
+    if terms.ttl_ms * 1_000_000 < least_ns:
+        raise ConfigurationError(
+            f"ttl={terms.ttl_ms / 1000}: keep_alive needs {least_ns / 1e9:.3f} s or "
+            f"more, {ROUND_TRIPS} round trips of {round_trip_ns / 1e6:.0f} ms and drift"
+        )
+
+
+# --- threads of ours ------------------------------------------------------------------
+
+
+def named(run: Callable[[], object], name: str) -> Callable[[], None]:
+    """Return what `thread_begin` is given, to run this in a thread of that name."""
+    # In the caller's thread: a program that has others has imported it, so no fork
+    # comes between. Others need not pay for it, as `fastredlock run`.
+    from threading import Thread
+
+    return partial(_run_named, Thread, run, name)
+
+
+def _run_named(thread: Any, run: Callable[[], object], name: str) -> None:
+    try:
+        thread(target=run, name=name, daemon=True).start()
+    except Exception:  # no other thread can be started: in this one
+        run()
+
+
+# --- calls of foreign code ------------------------------------------------------------
+
+Call = tuple[Callable[[Any], object], Any]  # function and argument
+
+
+class Calls:
+    """Calls that wait to be made, in order; a keeper appends."""
+
+    __slots__ = ("_calls", "_keys")
+
+    def __init__(self) -> None:
+        self._calls: deque[Call] = deque()
+        self._keys: set[tuple[Callable[[Any], object], int]] = set()
+
+    def __len__(self) -> int:
+        return len(self._calls)
+
+    def append(self, function: Callable[[Any], object], argument: object) -> None:
+        """Append a call, unless the same one waits."""
+        key = (function, id(argument))  # which lives as long as it waits
+        if key not in self._keys:
+            self._keys.add(key)
+            self._calls.append((function, argument))
+
+    def take(self) -> Call:
+        """Take out the call that waits longest."""
+        call = self._calls.popleft()
+        self._keys.discard((call[0], id(call[1])))
+        return call
+
+    def make_all(self) -> BaseException | None:
+        """Make all calls that wait; return what should end the program, if any."""
+        ending = None
+        while self._calls:
+            ending = make(self.take()) or ending
+        return ending
+
+
+def make(call: Call) -> BaseException | None:
+    """Make a call; return the SystemExit or KeyboardInterrupt that it raised, or None.
+
+    Everything that it raises was logged by it, and stops no other call.
+    """
+    function, argument = call
+    try:
+        function(argument)
+    except BaseException as raised:
+        return raised if isinstance(raised, SystemExit | KeyboardInterrupt) else None
+    return None
+
+
+class Crew:
+    """Daemon threads that make calls, at most so many at once; none where none waits.
+
+    At most one of them is a spare, which has no call yet. A thread that takes a call
+    starts a spare first where others wait: so a call that takes long delays no other,
+    and quick calls need few threads. No foreign code runs while the lock is held.
+    """
+
+    __slots__ = (
+        *("_generation", "_name", "_most", "calls"),
+        *("_has_spare", "_lock", "_size"),
+    )
+
+    def __init__(self, name: str, most: int) -> None:
+        self.calls = Calls()
+        self._generation = fork_generation()
+        self._name = name
+        self._most = most
+        self._lock = _thread.allocate_lock()  # of the next two, and the end of `calls`
+        self._size = 0
+        self._has_spare = False
+
+    def start(self) -> bool:
+        """Have all calls made; False: no thread could be started, and there is none."""
+        with self._lock:
+            if not self.calls or self._has_spare or self._size == self._most:
+                return True
+            self._has_spare = True
+            self._size += 1
+        try:
+            from threading import Thread  # as `named`, which came before
+
+            Thread(target=self._run, name=self._name, daemon=True).start()
+        except RuntimeError:
+            with self._lock:
+                self._has_spare = False
+                self._size -= 1
+                return self._size > 0
+        return True
+
+    def _run(self) -> None:
+        with self._lock:
+            self._has_spare = False
+        while (call := self._take()) is not None:
+            self.start()
+            make(call)
+            if fork_generation() != self._generation:
+                return  # the call has forked: the child makes none of the others
+
+    def _take(self) -> Call | None:
+        with self._lock:
+            if self.calls:
+                return self.calls.take()
+            self._size -= 1
+            return None
+
+
+def call_on_lost(lost: tuple[Any, LeaseFields, LeaseLostError]) -> None:
+    """Call the `on_lost` of a lease; what it raises is logged."""
+    on_lost, lease, error = lost
+    try:
+        on_lost(lease, error)
+    except BaseException as raised:
+        log("%r: on_lost raised %r", lease.resource, raised)
+        raise
+
+
+def note_renewal(kept: Kept) -> None:
+    """Note a renewal in a log of compat's; what its handlers raise is logged."""
+    watch = kept.watch
+    if watch is None or watch.on_renewal is None:
+        return
+    try:
+        watch.on_renewal()
+    except BaseException as raised:
+        log("the log of a renewal raised %r", raised)
+        raise
+
+
+def log_warnings(driver: DriverFields) -> None:
+    """Log what an engine has to report, each line whatever the handlers raise."""
+    for level, name, text in driver.engine.take_unlogged():
+        log("%s: %s", name, text, level=level)
+
+
+def log_error(error: Exception) -> None:
+    """Log an error of a renewal that is our own."""
+    log("a renewal raised %r", error)
+
+
+def log(text: str, *values: object, level: int = WARNING) -> None:
+    """Log a warning; whatever a handler raises is printed, SystemExit as well."""
+    try:
+        warn(text, *values, level=level)
+    except BaseException:
+        print_error()
+
+
+# --- the keeper -----------------------------------------------------------------------
+
+# Timers stop while the machine is suspended, and the validity does not.
+LONGEST_SLEEP_NS = 1_000_000_000
+# Threads of `on_lost`, where it takes long: a process that needs more has a fault.
+MOST_ON_LOST = 1000
+RAN_OUT = "lost: its validity is over, and no renewal was confirmed in time"
+ENDED = "lost: its validity is over, and it was not renewed any more"
+
+
+class BaseKeeper:
+    """Make the renewals of a `Keeping`, and notify of losses; see `Service`.
+
+    It runs no foreign code: it appends to `_losses` and `_notes`, and `_call` has those
+    calls made elsewhere, or later.
+    """
+
+    __slots__ = ("_keeping", "_losses", "_notes", "_ref")
+
+    def __init__(self, driver: DriverFields, losses: Calls, notes: Calls) -> None:
+        self._ref = ref(driver)
+        self._keeping = Keeping(int(draw_fraction() * 65536))
+        self._losses = losses
+        self._notes = notes  # of renewals, and for logs: less urgent
+
+    @property
+    def _driver(self) -> Any:
+        """The driver; a keeper that sleeps does not hold it. None: it is gone."""
+        return self._ref()
+
+    def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
+        """Report what is lost; begin renewals, and return their rounds to run."""
+        renewals, taken, lost = self._keeping.due(now_ns)
+        if lost:
+            self._report([(kept, self._error(kept, now_ns)) for kept in lost])
+        if renewals and self._driver.engine.is_closed:
+            self._give_up(renewals, now_ns)
+            return [], []
+        return renewals, self._begin(renewals, taken, now_ns)
+
+    def _begin(
+        self, renewals: list[Kept], taken: list[Round], now_ns: int
+    ) -> list[Round]:
+        time_ns = self._keeping.time_for_renewals(now_ns)
+        engine = self._driver.engine
+        rounds, others = kept_begin(engine, renewals, taken, time_ns)
+        for kept, round in others:
+            kept.begin(round, now_ns)
+            if kept.watch.on_renewal is not None:
+                self._notes.append(note_renewal, kept)
+        return rounds
+
+    def _end(self, renewals: list[Kept], rounds: list[Round]) -> None:
+        """Take the outcomes of rounds that were run."""
+        gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
+        self._report([(kept, self._taken(kept, round)) for kept, round in gone])
+        observer: Any = self._driver.observer  # an Observing, or hears nothing
+        if "extended" in observer.methods:
+            for kept, round in zip(renewals, rounds, strict=True):
+                if round.is_won:
+                    self._notes.append(observer.kept_extended, kept)
+
+    def _give_up(self, renewals: Iterable[Kept], now_ns: int) -> None:
+        """Keep these no longer, after close(): their losses are still reported."""
+        for kept in renewals:
+            kept.until_ns = NEVER_KEPT_NS
+            self._keeping.add(kept, now_ns)
+
+    # --- reporting --------------------------------------------------------------------
+
+    def _error(self, kept: Kept, now_ns: int) -> LeaseLostError | None:
+        lease = kept()
+        if lease is None:
+            return None
+        if kept.until_ns is not None and now_ns >= kept.until_ns:
+            return LeaseLostError(lease.resource, ENDED)
+        if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
+            return LeaseLostError(lease.resource, loss())
+        failed = None if kept.watch is None else kept.watch.failed
+        votes = () if failed is None else votes_of(self._driver.engine, failed)
+        return LeaseLostError(lease.resource, RAN_OUT, votes)
+
+    def _taken(self, kept: Kept, round: Round) -> LeaseLostError | None:
+        lease = kept()
+        if lease is None:
+            return None
+        votes = votes_of(self._driver.engine, round)
+        return LeaseLostError(lease.resource, loss(votes), votes)
+
+    def report(self, kept: Kept, release: Round | None) -> None:
+        """Report a loss that a release has seen: by the clock, or by its outcome."""
+        now_ns = self._driver.now_ns()
+        error = self._taken(kept, release) if release else self._error(kept, now_ns)
+        self._report([(kept, error)])
+
+    def _report(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
+        """Let all of these count as lost first, and then have foreign code called."""
+        counted: list[tuple[LeaseFields, LeaseLostError]] = []
+        for kept, error in losses:
+            lease = kept()
+            if lease is not None and error is not None and kept.lose(error):
+                counted.append((lease, error))
+        observer: Any = self._driver.observer  # an Observing, or hears nothing
+        for lost in counted:
+            on_lost = lost[0]._round.lease_state.kept.watched().on_lost
+            if on_lost is not None:
+                self._losses.append(call_on_lost, (on_lost, *lost))
+        if "lost" in observer.methods:
+            for lost in counted:
+                self._losses.append(observer.kept_lost, lost)
+        if self._losses:
+            self._call()
+
+    def _call(self) -> None:
+        """Have the calls made that wait; returns before any of them begins."""
+        raise NotImplementedError
+
+
+class Keeper:
+    """Start the thread that keeps leases, and hand them over to it."""
+
+    __slots__ = (
+        *("_waker", "added", "baton", "driver", "generation", "kept", "losses"),
+        "notes",
+    )
+
+    def __init__(self, generation: int, driver: DriverFields) -> None:
+        self.generation = generation
+        self.kept: set[Kept] = set()  # added by its thread alone; not yet released
+        self.losses = Crew("fastredlock on_lost", MOST_ON_LOST)
+        self.notes = Crew("fastredlock observer", 1)
+        self.added: deque[Kept] = deque()
+        self.baton = _thread.allocate_lock()  # of the thread that serves
+        self._waker = _thread.allocate_lock()
+        self._waker.acquire()
+        self.driver = ref(driver, partial(wake, self._waker))
+
+    def drop(self, kept: Kept) -> None:
+        """Take note of a release; the last one ends the thread."""
+        self.kept.discard(kept)
+        if not self.kept:
+            wake(self._waker)
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again; any thread may.
+
+        Raises FastRedlockError where no thread can be started.
+        """
+        self.added.append(kept)
+        serve = named(partial(Service.serve, self.driver, self), "fastredlock keeper")
+        error = thread_serve(self.baton, self._waker, serve)
+        if error is not None:
+            raise FastRedlockError(f"not kept: {error}") from error
+
+    def report(self, kept: Kept, release: Round | None) -> None:
+        """Report a loss that a release has seen; in its thread, which goes on."""
+        lease = kept()
+        if lease is not None:
+            Service(lease._driver, self).report(kept, release)
+
+    def sleep(self, ns: int) -> None:
+        """Sleep until something is handed over, or for so long."""
+        self._waker.acquire(timeout=ns / 1e9)
+
+
+class Service(BaseKeeper):
+    """The thread of a `Keeper`: it ends when nothing is kept any more."""
+
+    __slots__ = ("_keeper",)
+
+    def __init__(self, driver: DriverFields, keeper: Keeper) -> None:
+        super().__init__(driver, keeper.losses.calls, keeper.notes.calls)
+        self._keeper = keeper
+
+    @classmethod
+    def serve(cls, reference: ref[DriverFields], keeper: Keeper) -> None:
+        """Serve, with the baton."""
+        is_mine = True
+        while is_mine:
+            try:
+                driver = reference()
+                if driver is None:
+                    return
+                service = cls(driver, keeper)
+                del driver
+                service._serve()
+            finally:
+                keeper.baton.release()
+            is_mine = bool(keeper.added) and keeper.baton.acquire(blocking=False)
+
+    def _serve(self) -> None:
+        """Do what is due, and sleep until the next; return when nothing is kept."""
+        keeper, keeping = self._keeper, self._keeping
+        keeper.kept.clear()
+        while (driver := self._driver) is not None:
+            now_ns = driver.now_ns()
+            while keeper.added:
+                kept = keeper.added.popleft()
+                keeping.add(kept, now_ns)
+                lease = kept()
+                if lease is not None:  # it has no hash where its lease is gone
+                    keeper.kept.add(kept)
+                    if lease._status is not None:  # released meanwhile
+                        keeper.kept.discard(kept)
+                del lease
+            renewals, rounds = self._due(now_ns)
+            if renewals:
+                self._renew(renewals, rounds, now_ns)
+            if self._notes:
+                self._call()
+            next_ns = keeping.next_ns
+            if keeper.added:
+                continue
+            if next_ns is None or not keeper.kept:
+                return
+            left_ns = min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)
+            del driver, renewals, rounds
+            if left_ns > 0:
+                keeper.sleep(left_ns)
+
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        driver = self._driver
+        try:
+            unlogged = blocking_run(driver.engine, Batch(rounds))
+        except ClosedError:
+            self._give_up(renewals, now_ns)
+            return
+        except Exception as error:
+            self._notes.append(log_error, error)
+        else:
+            if unlogged:
+                self._notes.append(log_warnings, driver)
+        self._end(renewals, rounds)
+
+    def _call(self) -> None:
+        """Have threads make the calls; in this one where none can be started at all."""
+        if not self._keeper.losses.start():
+            self._losses.make_all()
+        self._keeper.notes.start()  # or later
+
+
+def wake(waker: _thread.LockType, _: object = None) -> None:
+    """Wake the thread that sleeps by this lock, unless it was woken before."""
+    with suppress(RuntimeError):
+        waker.release()
+
+
+# --- the keeper of an event loop ------------------------------------------------------
+
+CALLS_NS = 1_000_000  # of calls to foreign code, and then the loop has its turn
+
+
+class LoopKeeper(BaseKeeper):
+    """Renew in callbacks of one loop, and in the loop's thread alone.
+
+    A loop that is closed runs no timer: what it kept runs out. In a forked child, and
+    where another loop has taken the driver over, a timer that goes off does nothing.
+    The driver refers to it only while something is kept.
+    """
+
+    __slots__ = (
+        "_armed_ns",
+        "_generation",
+        "_is_calling",
+        "_kept",
+        "_rests",
+        "_timer",
+        "_under_way",
+        "here",
+    )
+
+    def __init__(self, driver: DriverFields, here: AsyncioDriver) -> None:
+        super().__init__(driver, Calls(), Calls())
+        self.here = here
+        self._generation = driver.fork_generation()
+        self._timer: Any = None
+        self._armed_ns = 0
+        self._kept: set[Kept] = set()  # and not yet released
+        self._under_way = 0  # batches
+        self._is_calling = False
+        self._rests = False  # from notes, not from losses
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again."""
+        self._keeping.add(kept, self._driver.now_ns())
+        lease = kept()
+        if lease is not None and lease._status is None:
+            self._kept.add(kept)
+        self._arm()
+
+    def drop(self, kept: Kept) -> None:
+        """Take note of a release; the last one ends the keeper, and its timer."""
+        self._kept.discard(kept)
+        if self._kept or self._under_way:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._driver.keeper is self:
+            self._driver.keeper = None
+
+    def _arm(self) -> None:
+        next_ns = self._keeping.next_ns
+        if next_ns is None:
+            if self._under_way == 0 and self._driver.keeper is self:
+                self._driver.keeper = None
+            return
+        now_ns = self._driver.now_ns()
+        next_ns = min(next_ns, now_ns + LONGEST_SLEEP_NS)
+        if self._timer is not None:
+            if self._armed_ns <= next_ns:
+                return
+            self._timer.cancel()
+        delay = max(next_ns - now_ns, 0) / 1e9
+        self._timer = self.here.loop.call_later(delay, self._on_timer)
+        self._armed_ns = next_ns
+
+    def _on_timer(self) -> None:
+        driver = self._driver
+        self._timer = None
+        if (
+            driver is None
+            or self._generation != driver.fork_generation()
+            or driver.keeper is not self
+        ):
+            return
+        now_ns = driver.now_ns()
+        while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
+            renewals, rounds = self._due(now_ns)
+            if renewals:
+                self._renew(renewals, rounds, now_ns)
+        self._arm()
+        if self._notes:
+            self._call()
+
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        ended = partial(self._on_ended, renewals, rounds)
+        try:
+            future = self._driver.submit(self.here, Batch(rounds))
+        except FastRedlockError:  # closed
+            self._give_up(renewals, now_ns)
+            return
+        self._under_way += 1
+        if future.done():
+            self.here.loop.call_soon(ended, future)
+        else:
+            future.add_done_callback(ended)
+
+    def _on_ended(self, renewals: list[Kept], rounds: list[Round], _: object) -> None:
+        driver = self._driver
+        self._under_way -= 1
+        if driver is None:
+            return
+        try:
+            self._end(renewals, rounds)
+            self._arm()
+        except Exception as error:  # an exception would end in the loop's own code
+            self._notes.append(log_error, error)
+        if driver.engine.unlogged:
+            self._notes.append(log_warnings, driver)
+        if self._notes:
+            self._call()
+
+    def _call(self) -> None:
+        """Have the loop make the calls, after all that is ready now."""
+        if self._losses or not self._rests:
+            self._call_soon()
+
+    def _call_soon(self) -> None:
+        if not self._is_calling:
+            self._is_calling = True
+            self.here.loop.call_soon(self._make_calls)
+
+    def _make_calls(self) -> None:
+        """Make calls for a short time, at least one: the loop goes on in between.
+
+        What should end the program does, once `on_lost` was called of every loss.
+        """
+        self._is_calling = False
+        if self._generation != fork_generation():
+            return
+        began_ns, took_ns, ending = now_ns(), 0, None
+        while (
+            ending is None
+            and took_ns < CALLS_NS
+            and (calls := self._losses or self._notes)
+        ):
+            ending = make(calls.take())
+            took_ns = now_ns() - began_ns
+        if ending is not None:
+            self._losses.make_all()
+        if self._losses:
+            self._call_soon()
+        elif self._notes and not self._rests:
+            self._rests = True
+            self.here.loop.call_later(took_ns / 1e9, self._end_rest)
+        if ending is not None:
+            raise ending
+
+    def _end_rest(self) -> None:
+        """Go on with notes, after as much time for renewals as the last ones took."""
+        self._rests = False
+        self._make_calls()
