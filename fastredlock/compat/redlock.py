@@ -189,10 +189,13 @@ class Redlock(Refusing):
     def _try(self, resource: Any, ttl: int) -> Lock | None:
         if not any(isinstance(each, dict) for each in self._given):  # never shared
             self._locks = self._connected(resource)
-        token_source.set(self.get_unique_id)
+        mark = token_source.set(self.get_unique_id)
         granted, name = list[Any](), key_name(resource)
         try:
-            lease = run(try_once(granted, self._locks, name, ttl / 1000))
+            try:
+                lease = run(try_once(granted, self._locks, name, ttl / 1000))
+            finally:
+                token_source.reset(mark)  # it refers to this manager
             validity = int(lease.remaining() * 1000) if lease else 0
             if validity > 0:
                 return Lock(validity, resource, lease.token)

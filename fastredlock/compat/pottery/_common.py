@@ -121,8 +121,9 @@ class Common(Refusing):
 
     def _connected(self) -> Any:
         drift = self._CLOCK_DRIFT_FACTOR
-        # In an order that is the same for equal sets.
-        masters = SameServerAllowed(sorted(self.masters, key=id))
+        # In an order that is the same for equal sets, and for other clients of the same
+        # pools: some callers make a client per use of them.
+        masters = SameServerAllowed(sorted(self.masters, key=_pool_id))
         return shared_locks(self._maker(), masters, self.key, drift_factor=drift)
 
     # --- the bodies of the calls ------------------------------------------------------
@@ -228,6 +229,10 @@ class Common(Refusing):
 
     def __repr__(self) -> str:
         return f"<{type(self).__qualname__} key={self.key}>"
+
+
+def _pool_id(master: object) -> int:
+    return id(getattr(master, "connection_pool", master))
 
 
 def seconds_of(blocking: bool, timeout: float) -> float | None:
