@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 
 from fastredlock.testing import LocalMasters
 
-from .programs import Journal
+from .programs import Journal, Trouble
 
 
 @pytest.fixture(scope="session")
@@ -28,9 +30,14 @@ def journal(tmp_path: Path) -> Journal:
 @pytest.fixture
 def emptied(three: LocalMasters) -> LocalMasters:
     """The masters, without the keys of programs that were killed."""
-    import redis
-
     for url in three.urls:
         with redis.Redis.from_url(url) as server:
             server.flushall()
     return three
+
+
+@pytest.fixture(params=["stopped", "cut off"])
+def trouble(request: pytest.FixtureRequest, emptied: LocalMasters) -> Iterator[Trouble]:
+    """Return what a process gets into, after which it must have stopped."""
+    with ExitStack() as opened:
+        yield Trouble(request.param, emptied.urls, opened)

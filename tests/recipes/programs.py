@@ -7,23 +7,24 @@ once, as far as the programs themselves can tell.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from fastredlock.testing import LocalMasters
 from tests.docs.documents import ROOT
 from tests.support.processes import environment_of_children
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
 FOLDER = ROOT / "docs" / "recipes"
+Process = subprocess.Popen[str]
 PATIENCE = 20.0  # s; for what takes a ttl and a start of Python, or of Celery
 
 
@@ -50,6 +51,16 @@ class Journal:
     def pid(self) -> int:
         """Return the process that has written last."""
         return self.steps()[-1].pid
+
+    def lasts(self, seconds: float) -> int:
+        """Wait until the steps of this time are there; return whose is the last."""
+        end = self.steps()[-1].at_ns + int(seconds * 1e9)
+        assert wait_until(lambda: self.steps()[-1].at_ns > end, PATIENCE)
+        return self.pid()
+
+    def has(self, count: int) -> bool:
+        """Wait for so many steps."""
+        return wait_until(lambda: len(self.steps()) == count, PATIENCE)
 
     def until_new(self, *but: int) -> int:
         """Wait for a step from now on, of none of these processes; return whose."""
@@ -79,21 +90,57 @@ class Journal:
         return pids
 
 
-@contextmanager
 def program(
     name: str, *words: str, urls: Sequence[str]
-) -> Iterator[subprocess.Popen[str]]:
+) -> AbstractContextManager[Process]:
     """Run a program of the folder; end it at last."""
+    command = [sys.executable, "-W", "error", f"{name}.py", *words]
+    return running(command, environment_of(urls), stderr=subprocess.PIPE)
+
+
+def celery_worker(
+    app: str, environment: dict[str, str], *options: str
+) -> AbstractContextManager[Process]:
+    """Run a worker of this program; end it at last, with its pool."""
+    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
+    command = [sys.executable, "-m", "celery", "-A", app, "worker", *options, *quiet]
+    silent = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    return running(command, environment, **silent)
+
+
+@contextmanager
+def running(
+    command: list[str], environment: dict[str, str], **files: int
+) -> Iterator[Process]:
+    """Run a process; kill it and its children at the end, stopped ones as well."""
     process = subprocess.Popen(
-        [sys.executable, "-W", "error", f"{name}.py", *words],
+        command,
         cwd=FOLDER,
-        env=environment_of(urls),
-        stderr=subprocess.PIPE,
+        env=environment,
         text=True,
         start_new_session=True,
+        **files,  # type: ignore[call-overload]
     )
-    with ending(process):
-        yield process
+    with process:
+        try:
+            yield process
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
+
+
+def answer_of(code: str, environment: dict[str, str]) -> tuple[Any, str]:
+    """Run code in the folder; return what it answers in JSON, and its log."""
+    run = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=FOLDER,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert run.returncode == 0, run.stderr
+    return json.loads(run.stdout or "null"), run.stderr
 
 
 def environment_of(urls: Sequence[str], **more: str) -> dict[str, str]:
@@ -102,61 +149,28 @@ def environment_of(urls: Sequence[str], **more: str) -> dict[str, str]:
     return {**environment_of_children(), "PYTHONDONTWRITEBYTECODE": "1", **masters}
 
 
-@contextmanager
-def ending(process: subprocess.Popen[str]) -> Iterator[None]:
-    """Kill a process and its children at the end, stopped ones as well."""
-    with process:
-        try:
-            yield
-        finally:
-            if process.poll() is None:
-                os.killpg(process.pid, signal.SIGKILL)
+class Trouble:
+    """A process that stands still, or whose way to a quorum is cut; and goes on later.
 
+    Where it is cut there is no reply, and no error either. It gets new connections
+    later: the old ones have lost bytes.
+    """
 
-@contextmanager
-def celery_worker(
-    app: str, environment: dict[str, str], *options: str
-) -> Iterator[subprocess.Popen[str]]:
-    """Run a worker of this program; end it at last, with its pool."""
-    quiet = ("--without-gossip", "--without-mingle", "--without-heartbeat")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "celery", "-A", app, "worker", *options, *quiet],
-        cwd=FOLDER,
-        env=environment,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        start_new_session=True,
-    )
-    with ending(process):
-        yield process
+    def __init__(self, kind: str, urls: Sequence[str], opened: ExitStack) -> None:
+        self.is_cut = kind == "cut off"
+        ways = [Proxy(url) for url in urls] if self.is_cut else []
+        self._ways = [opened.enter_context(way) for way in ways]
+        self.urls = [way.url for way in self._ways] or list(urls)
 
+    def begin(self, pid: int) -> None:
+        if not self.is_cut:
+            os.kill(pid, signal.SIGSTOP)
+        for way in self._ways[:2]:
+            way.set(swallows=True)
 
-@contextmanager
-def cut_off_later(masters: LocalMasters) -> Iterator[list[Proxy]]:
-    """Yield a way to each of the masters that can be cut."""
-    with ExitStack() as opened:
-        yield [opened.enter_context(Proxy(url)) for url in masters.urls]
-
-
-def cut(proxies: list[Proxy]) -> None:
-    """Swallow from now on what is sent to a quorum: no reply, and no error either."""
-    for proxy in proxies[:2]:
-        proxy.set(swallows=True)
-
-
-def heal(proxies: list[Proxy]) -> None:
-    """Let it through again: on new connections, for the old ones have lost bytes."""
-    for proxy in proxies:
-        proxy.heal()
-        proxy.reset()
-
-
-def stop(pid: int) -> None:
-    """Let a process stand still: its connections stay, its lease does not."""
-    os.kill(pid, signal.SIGSTOP)
-
-
-def go_on(pid: int) -> None:
-    """Let it go on, as if nothing had been."""
-    os.kill(pid, signal.SIGCONT)
+    def end(self, pid: int) -> None:
+        if not self.is_cut:
+            os.kill(pid, signal.SIGCONT)
+        for way in self._ways:
+            way.heal()
+            way.reset()

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import ExitStack
 from importlib.util import find_spec
 
 import pytest
@@ -17,32 +14,20 @@ from fastredlock.testing import LocalMasters
 from tests.support.waiting import wait_until
 
 from .programs import (
-    FOLDER,
     PATIENCE,
     Journal,
+    Trouble,
+    answer_of,
     celery_worker,
-    cut,
-    cut_off_later,
     environment_of,
-    go_on,
-    stop,
 )
 
 TTL = 3.0  # s; the program's
 CONCURRENCY = 2
-Start = Callable[..., "subprocess.Popen[str]"]
 pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(find_spec("celery") is None, reason="not installed: extra test"),
 ]
-
-
-def worker(
-    environment: dict[str, str],
-) -> AbstractContextManager[subprocess.Popen[str]]:
-    """Run a worker as its page says."""
-    options = ("--concurrency", str(CONCURRENCY), "--loglevel", "warning")
-    return celery_worker("celery_worker", environment, *options)
 
 
 class Farm:
@@ -56,17 +41,15 @@ class Farm:
 
     def start(self, *urls: str) -> None:
         """Start a worker that reaches the masters here."""
-        self._opened.enter_context(worker(self._environment(urls)))
+        options = ("--concurrency", str(CONCURRENCY), "--loglevel", "warning")
+        worker = celery_worker("celery_worker", self._environment(urls), *options)
+        self._opened.enter_context(worker)
 
     def send(self, parts: int, **options: float) -> None:
         """Ask for a report of the one account that there is."""
         words = f"report.apply_async(['orders', {parts}], **{options})"
-        subprocess.run(
-            [sys.executable, "-c", f"from celery_worker import report; {words}"],
-            cwd=FOLDER,
-            env=self._environment(()),
-            check=True,
-        )
+        code = f"from celery_worker import report; {words}"
+        answer_of(code, self._environment(()))
 
     def _environment(self, urls: tuple[str, ...]) -> dict[str, str]:
         return environment_of(urls or self._urls, **self._common)
@@ -91,7 +74,7 @@ def test_tasks_when_two_are_of_one_account_then_run_one_after_the_other(
     farm.start()
     for _ in range(2):
         farm.send(parts=40)  # longer than the ttl
-    assert wait_until(lambda: len(journal.steps()) == 80, PATIENCE)
+    assert journal.has(80)
     assert len(journal.check()) == 2
 
 
@@ -120,34 +103,22 @@ def test_task_when_its_process_is_killed_then_is_done_by_another(
     assert len(journal.check()) == 2
 
 
-def test_task_when_its_process_stands_still_then_stops_when_it_wakes_up(
-    farm: Farm, journal: Journal
+def test_task_when_its_process_is_in_trouble_then_stops_before_another_begins(
+    farm: Farm, journal: Journal, trouble: Trouble
 ) -> None:
-    farm.start()
+    farm.start(*trouble.urls)
     farm.send(parts=1000)
     first = journal.until_new()
-    farm.send(parts=1000)
-    time.sleep(TTL)
-    assert journal.pid() == first
-    stop(first)
+    if trouble.is_cut:  # the worker with it
+        farm.start()
+    else:
+        farm.send(parts=1000)
+        assert journal.lasts(TTL) == first
+    trouble.begin(first)
     second = journal.until_new(first)
-    go_on(first)
+    if not trouble.is_cut:
+        trouble.end(first)
     for _ in range(30):
         assert journal.until_new() == second
     assert journal.check() == [first, second]
-
-
-def test_task_when_its_worker_is_cut_off_then_stops_before_another_begins(
-    farm: Farm, journal: Journal, emptied: LocalMasters
-) -> None:
-    with cut_off_later(emptied) as ways:
-        farm.start(*(way.url for way in ways))
-        farm.send(parts=1000)
-        first = journal.until_new()
-        farm.start()
-        cut(ways)
-        second = journal.until_new(first)
-        for _ in range(10):
-            assert journal.until_new() == second
-        assert journal.check() == [first, second]
-        farm.close()
+    farm.close()

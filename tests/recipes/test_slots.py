@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-import subprocess
-import sys
 from collections import defaultdict
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -18,7 +15,7 @@ import pytest
 from fastredlock.testing import LocalMasters
 from tests.support.waiting import wait_until
 
-from .programs import FOLDER, PATIENCE, celery_worker, environment_of, program
+from .programs import PATIENCE, answer_of, celery_worker, environment_of, program
 
 pytestmark = pytest.mark.slow
 ASGI = """
@@ -70,16 +67,8 @@ UNAVAILABLE = [503, {"detail": "not done: try again later"}, None]
 def test_api_when_many_ask_then_it_is_called_within_its_limits(
     emptied: LocalMasters,
 ) -> None:
-    run = subprocess.run(
-        [sys.executable, "-c", ASGI],
-        cwd=FOLDER,
-        env=environment_of(emptied.urls),
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-    assert run.returncode == 0, run.stderr
-    many, begun, most, held, away = json.loads(run.stdout)
+    answer, _ = answer_of(ASGI, environment_of(emptied.urls))
+    many, begun, most, held, away = answer
     assert most <= 3
     assert all(
         later - first > 1.0 for first, later in zip(begun[:-5], begun[5:], strict=True)
@@ -107,12 +96,7 @@ def test_tasks_when_there_are_many_then_three_run_at_a_time(
             worker = celery_worker("celery_three", environment, *options)
             opened.enter_context(worker)
         words = "for _ in range(9): export.delay(8)"
-        subprocess.run(
-            [sys.executable, "-c", f"from celery_three import export\n{words}"],
-            cwd=FOLDER,
-            env=environment,
-            check=True,
-        )
+        answer_of(f"from celery_three import export\n{words}", environment)
         assert wait_until(lambda: journal.read_text().count("end\n") == 9, 60.0)
     by_slot: dict[int, list[str]] = defaultdict(list)
     for line in journal.read_text().splitlines():

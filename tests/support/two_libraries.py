@@ -1,7 +1,6 @@
 """Two libraries side by side: their surfaces compared, one of them in another process.
 
-`PAIR` of a test module is `(theirs, ours)`, two names of modules. `library(*PAIR)` is
-a fixture that gives one after the other; with `not_copied(*PAIR)`, theirs must fail.
+`PAIR` is `(theirs, ours)`, two names of modules; the faces of tests/compat drive them.
 """
 
 from __future__ import annotations
@@ -27,30 +26,10 @@ def load(name: str) -> ModuleType:
     """Import a library, or skip the test where it is not installed."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # distutils, in aioredlock
-        found: ModuleType = pytest.importorskip(name, reason=f"{name} is not installed")
+        found: ModuleType = pytest.importorskip(
+            name, reason=f"{name} is not installed", exc_type=ImportError
+        )
         return found
-
-
-def library(theirs: str, ours: str) -> Any:
-    """Return a fixture: the test runs with their module, then with ours."""
-
-    @pytest.fixture(params=[theirs, ours], ids=["theirs", "ours"])
-    def module(request: pytest.FixtureRequest) -> ModuleType:
-        return load(request.param)
-
-    return module
-
-
-def not_copied(theirs: str, ours: str) -> Any:
-    """Return a fixture as `library`: theirs has to fail, it is a bug not copied."""
-    fails = pytest.mark.xfail(strict=True, reason="their bug, which is not copied")
-    params = [pytest.param(theirs, marks=fails), ours]
-
-    @pytest.fixture(params=params, ids=["theirs", "ours"])
-    def module(request: pytest.FixtureRequest) -> ModuleType:
-        return load(request.param)
-
-    return module
 
 
 # --- surfaces ---------------------------------------------------------------------
@@ -155,11 +134,6 @@ def is_stored(token: bytes, values: Sequence[Any]) -> bool:
     the first lock may not be on all masters.
     """
     return set(values) <= {token, None} and values.count(token) > len(values) // 2
-
-
-def lefts_ms(servers: Sequence[Any], key: str) -> list[int]:
-    """Return what the key has left (ms) on those of the servers that have it."""
-    return [left for server in servers if (left := server.pttl(key)) != -2]
 
 
 def forbid_sockets(client: Any) -> Any:

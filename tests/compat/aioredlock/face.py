@@ -3,79 +3,73 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Iterator
-from contextlib import contextmanager
-from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
-import pytest
-import redis
-
+from tests.compat.face import LoopFace
 from tests.support.keys import KEY
-from tests.support.two_libraries import load
 
 PAIR = ("aioredlock", "fastredlock.compat.aioredlock")
-OURS = PAIR[1]
 BRIEF = 0.2  # s; a lock that is over soon, on a loaded machine, too
-T = TypeVar("T")
-
-_fails = pytest.mark.xfail(strict=True, reason="their bug, which is not copied")
-not_copied = pytest.mark.parametrize(
-    "aioredlock", [pytest.param(PAIR[0], marks=_fails), OURS], indirect=True
-)
-ours_alone = pytest.mark.parametrize("aioredlock", [OURS], indirect=True)
 
 
-class Face:
-    """The module and a loop; names that it does not have are the module's."""
+class Face(LoopFace):
+    """The module, a loop, and the managers that a test made."""
 
-    def __init__(self, module: ModuleType, loop: asyncio.AbstractEventLoop) -> None:
-        self.module = module
-        self.loop = loop
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
         self._managers: list[Any] = []
+        if not self.is_ours:
+            self.loop.set_exception_handler(leave_unsaid)
 
-    @classmethod
-    @contextmanager
-    def of(cls, name: str) -> Iterator[Face]:
-        """Load a module; at the end, close all that it made."""
-        module = load(name)
-        face = cls(module, asyncio.new_event_loop())
-        if name != OURS:
-            face.loop.set_exception_handler(leave_unsaid)
-        try:
-            yield face
-        finally:
-            face.run(face.close())
-            face.loop.close()
-
-    def run(self, work: Awaitable[T]) -> T:
-        """Wait for it."""
-        return self.loop.run_until_complete(work)
-
-    def manager(self, connections: list[Any], **options: Any) -> Any:
+    def manager(self, connections: Any = None, **options: Any) -> Any:
         """Make an Aioredlock, with one try unless told otherwise."""
 
         async def make() -> Any:
-            return self.module.Aioredlock(connections, **{"retry_count": 1, **options})
+            options.setdefault("retry_count", 1)
+            return self.Aioredlock(connections or self.urls, **options)
 
         self._managers.append(self.run(make()))
         return self._managers[-1]
+
+    def lock(self, timeout: float = 5, *identifier: Any, of: Any = None) -> Any:
+        """Take the lock, by default with a manager of its own."""
+        return self.run((of or self.manager()).lock(KEY, timeout, *identifier))
 
     def wait(self, seconds: float) -> None:
         """Let the tasks in the background go on for a while."""
         self.run(asyncio.sleep(seconds))
 
-    async def close(self) -> None:
-        """Destroy the managers, and wait for tasks that they left."""
-        for manager in self._managers:
-            await manager.destroy()
-        left = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in left:
-            task.cancel()
-        await asyncio.gather(*left, return_exceptions=True)
+    def until(self, claim: Any, within: float = 8.0) -> bool:
+        """Let the tasks in the background go on until this is true."""
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.module, name)
+        async def look() -> bool:
+            end = self.loop.time() + within
+            while not (found := claim()) and self.loop.time() < end:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)
+            return bool(found)
+
+        return self.run(look())
+
+    def is_extended(self, servers: Any = None, within_ms: int = 900) -> bool:
+        """Return whether the time left on these servers grows, of a lock of 1 s."""
+        servers = servers or self.servers
+        for server in servers:
+            server.pexpire(KEY, within_ms)
+        return self.until(lambda: min(each.pttl(KEY) for each in servers) > within_ms)
+
+    def close(self) -> None:
+        """Destroy the managers, and wait for tasks that they left."""
+
+        async def end() -> None:
+            for manager in self._managers:
+                await manager.destroy()
+            left = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in left:
+                task.cancel()
+            await asyncio.gather(*left, return_exceptions=True)
+
+        self.run(end())
+        super().close()
 
 
 def leave_unsaid(*_: object) -> None:
@@ -84,14 +78,3 @@ def leave_unsaid(*_: object) -> None:
     They are garbage at any time, and their tracebacks are made with `ast.parse`, which
     in CPython 3.11 must not run inside of another one, as of pytest's reports.
     """
-
-
-def values(servers: list[redis.Redis]) -> list[Any]:
-    """Return what each server stores."""
-    return [server.get(KEY) for server in servers]
-
-
-def set_all(servers: list[redis.Redis], value: str, **options: Any) -> None:
-    """Let somebody else hold it on these servers."""
-    for server in servers:
-        server.set(KEY, value, **options)

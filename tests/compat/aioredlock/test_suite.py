@@ -2,158 +2,114 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import pytest
 import redis
 
 from fastredlock.testing import LocalMasters
-from tests.compat.aioredlock.face import PAIR, Face, ours_alone, set_all, values
+from tests.compat.aioredlock.face import Face
 from tests.support.keys import KEY
 
 pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 
 
-@pytest.fixture(params=PAIR)
-def aioredlock(request: pytest.FixtureRequest) -> Iterator[Face]:
-    """Give theirs, then ours."""
-    with Face.of(request.param) as face:
-        yield face
+def set_on(masters: LocalMasters, *values: str | None) -> None:
+    """Store a value on each of the first masters, or delete it there."""
+    for url, value in zip(masters.urls, values, strict=False):
+        with redis.Redis.from_url(url) as server:
+            server.set(KEY, value, ex=60) if value else server.delete(KEY)
 
 
-@pytest.mark.parametrize("identifier", [7, 1.5, b"7", "seven"])
-def test_identifier_may_be_a_number(
-    aioredlock: Face, urls: list[str], servers: list[redis.Redis], identifier: Any
-) -> None:
-    manager = aioredlock.manager(urls)
-    lock = aioredlock.run(manager.lock(KEY, 5, lock_identifier=identifier))
-    assert lock.id == identifier
-    found = aioredlock.run(manager.get_lock(KEY, identifier))
-    assert found.id == identifier
-    aioredlock.run(found.extend())
-    aioredlock.run(found.release())
-    assert values(servers) == [None] * 5
-
-
-def test_timeout_that_drift_takes_off_is_a_lock_error(
-    aioredlock: Face, urls: list[str]
-) -> None:
-    manager = aioredlock.manager(urls)
-    with pytest.raises(aioredlock.LockError, match="Lock timeout"):
-        aioredlock.run(manager.lock(KEY, 0.001))
-    lock = aioredlock.run(manager.lock("another", 5))
-    with pytest.raises(aioredlock.LockError, match="Lock timeout"):
-        aioredlock.run(manager.extend(lock, 0.001))
-
-
-def test_lock_made_by_hand_without_expiry_can_be_released(
-    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    set_all(servers, "id")
-    manager = aioredlock.manager(urls)
-    lock = aioredlock.run(manager.get_lock(KEY, "id"))
+def test_lock_made_by_hand_without_expiry_can_be_released(face: Face) -> None:
+    face.set("id")
+    manager = face.manager()
+    lock = face.run(manager.get_lock(KEY, "id"))
     assert (lock.lock_timeout, lock.valid) == (-1, True)
-    made = aioredlock.Lock(manager, KEY, "id", lock_timeout=-1, valid=True)
-    aioredlock.run(made.release())
-    assert values(servers) == [None] * 5
-    with pytest.raises(aioredlock.LockError):
-        aioredlock.run(lock.extend())
+    made = face.Lock(manager, KEY, "id", lock_timeout=-1, valid=True)
+    face.run(made.release())
+    assert face.values() == [None] * 5
+    with pytest.raises(face.LockError):
+        face.run(lock.extend())
 
 
-def test_errors_have_a_cause(
-    aioredlock: Face, masters: LocalMasters, servers: list[redis.Redis]
-) -> None:
-    manager = aioredlock.manager(masters.urls[:3])
-    lock = aioredlock.run(manager.lock(KEY, 5))
-    another = aioredlock.Lock(manager, KEY, "another", 5, valid=True)
-    acquiring = [
+def test_errors_of_a_lock_that_others_hold_have_a_cause(face: Face) -> None:
+    manager = face.manager()
+    face.lock()
+    another = face.Lock(manager, KEY, "another", 5, valid=True)
+    for work in (
         manager.lock(KEY, 5),
         manager.get_lock(KEY, "another"),
         another.release(),
-    ]
-    for work in acquiring:
-        with pytest.raises(aioredlock.LockAcquiringError) as raised:
-            aioredlock.run(work)
-        assert raised.value.__cause__ is not None
-    for i in range(3):
-        masters.stop(i)
-    for work in (
-        manager.lock(KEY, 5),
-        manager.get_lock(KEY, lock.id),
-        manager.extend(lock),
-        manager.unlock(lock),
     ):
-        with pytest.raises(aioredlock.LockRuntimeError) as raised:
-            aioredlock.run(work)
+        with pytest.raises(face.LockAcquiringError) as raised:
+            face.run(work)
         assert raised.value.__cause__ is not None
+    if face.is_ours:
+        with pytest.raises(face.LockAcquiringError) as raised:
+            face.lock()
+        assert "orders:42': held by others" in str(raised.value.__cause__)
 
 
-@ours_alone
-def test_cause_of_a_taken_lock_says_what_every_server_said(
-    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+@pytest.mark.parametrize("call", ["unlock", "get_lock"])
+def test_call_with_one_ours_one_anothers_and_one_down_is_a_runtime_error(
+    face: Face, masters: LocalMasters, call: str
 ) -> None:
-    set_all(servers, "another's")
-    with pytest.raises(aioredlock.LockAcquiringError) as raised:
-        aioredlock.run(aioredlock.manager(urls).lock(KEY, 5))
-    assert "orders:42': held by others" in str(raised.value.__cause__)
-
-
-def test_unlock_with_one_ours_one_anothers_and_one_down_is_a_runtime_error(
-    aioredlock: Face, masters: LocalMasters
-) -> None:
-    manager = aioredlock.manager(masters.urls[:3])
-    lock = aioredlock.run(manager.lock(KEY, 5))
-    with redis.Redis.from_url(masters.urls[1]) as server:
-        server.set(KEY, "another's")
+    manager = face.manager(masters.urls[:3])
+    lock = face.lock(of=manager)
+    set_on(masters, lock.id, "another's")
     masters.stop(2)
-    with pytest.raises(aioredlock.LockRuntimeError):
-        aioredlock.run(lock.release())
+    with pytest.raises(face.LockRuntimeError):
+        face.run(lock.release() if call == "unlock" else manager.get_lock(KEY, lock.id))
     with redis.Redis.from_url(masters.urls[0]) as server:
-        assert server.get(KEY) is None
+        assert server.get(KEY) == (None if call == "unlock" else lock.id.encode())
 
 
 def test_unlock_of_what_is_free_on_a_quorum_is_no_error(
-    aioredlock: Face, masters: LocalMasters
+    face: Face, masters: LocalMasters
 ) -> None:
-    manager = aioredlock.manager(masters.urls[:3])
-    lock = aioredlock.run(manager.lock(KEY, 5))
-    with redis.Redis.from_url(masters.urls[0]) as server:
-        server.set(KEY, "another's")
-    with redis.Redis.from_url(masters.urls[1]) as server:
-        server.delete(KEY)
-    aioredlock.run(lock.release())
+    lock = face.lock(of=face.manager(masters.urls[:3]))
+    set_on(masters, "another's", None)
+    face.run(lock.release())
 
 
-def test_get_lock_with_one_ours_one_anothers_and_one_down_is_a_runtime_error(
-    aioredlock: Face, masters: LocalMasters
+def test_lock_of_an_identifier_without_a_majority_is_a_runtime_error(
+    face: Face, masters: LocalMasters
 ) -> None:
-    for url, value in zip(masters.urls, ("id", "another's"), strict=False):
-        with redis.Redis.from_url(url) as server:
-            server.set(KEY, value, ex=5)
-    masters.stop(2)
-    manager = aioredlock.manager(masters.urls[:3])
-    with pytest.raises(aioredlock.LockRuntimeError):
-        aioredlock.run(manager.get_lock(KEY, "id"))
+    manager, other = (face.manager(masters.urls[:3]) for _ in range(2))
+    held = face.lock(60, "id", of=manager)
+    masters.stop(0)
+    masters.stop(1)
+    with pytest.raises(face.LockRuntimeError):
+        face.lock(60, "id", of=other)
+    assert held.valid is True
 
 
-@ours_alone
 def test_identifier_whose_release_is_not_confirmed_is_a_runtime_error(
-    aioredlock: Face, urls: list[str], servers: list[redis.Redis]
+    ours: Face,
 ) -> None:
-    """F3. Taken again, the lock would be deleted by the release that is late."""
-    manager = aioredlock.manager(urls[:1])
-    lock = aioredlock.run(manager.lock(KEY, 5, lock_identifier="worker-7"))
-    servers[0].client_pause(1500, all=True)
-    with pytest.raises(aioredlock.LockRuntimeError):
-        aioredlock.run(lock.release())
-    servers[0].client_unpause()
-    for client in servers[0].client_list(_type="normal"):
+    """Taken again, the lock would be deleted by the release that is late."""
+    manager = ours.manager(ours.urls[:1])
+    lock = ours.lock(5, "worker-7", of=manager)
+    ours.server.client_pause(1500, all=True)
+    with pytest.raises(ours.LockRuntimeError):
+        ours.run(lock.release())
+    ours.server.client_unpause()
+    for client in ours.server.client_list(_type="normal"):
         if client["name"] == "fastredlock":
-            servers[0].client_kill_filter(_id=client["id"])
-    failures: list[Any] = []
+            ours.server.client_kill_filter(_id=client["id"])
+    failures: list[str] = []
     for _ in range(3):
-        with pytest.raises(aioredlock.LockRuntimeError) as raised:
-            aioredlock.run(manager.lock(KEY, 5, lock_identifier="worker-7"))
+        with pytest.raises(ours.LockRuntimeError) as raised:
+            ours.lock(5, "worker-7", of=manager)
         failures.append(type(raised.value.__cause__).__name__)
     assert "TokenReusedError" in failures
+
+
+def test_sentinel_without_a_master_is_refused(face: Face) -> None:
+    for connection in ({"host": "h"}, "redis://h:26379/0", ("h", 26379)):
+        with pytest.raises(Exception, match=r"^Master name required for sentinel"):
+            face.Sentinel(connection)
+    with pytest.raises(Exception, match=r"^Invalid Sentinel Configuration$"):
+        face.Sentinel(42, master="orders")
+    for named in ({"host": "h", "master": "orders"}, "redis://h:1/0?master=orders"):
+        assert face.Sentinel(named).master == "orders"
+        assert face.Sentinel(named, master="other").master == "other"

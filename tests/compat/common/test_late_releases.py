@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import Any
 from urllib.parse import urlsplit
@@ -24,39 +24,38 @@ from tests.support.waiting import wait_until
 LOCK = f"lock:{KEY}"
 
 
+class Network:
+    """A way to one server on which a release is lost, and arrives late."""
+
+    def __init__(self, proxy: Proxy, url: str, server: redis.Redis) -> None:
+        self.proxy, self._url, self.server = proxy, url, server
+        retry = Retry(NoBackoff(), 0)  # wait for no reply for long, and try once
+        self.client = redis.Redis.from_url(proxy.url, socket_timeout=0.2, retry=retry)
+
+    def lose(self, release: Callable[[], Any]) -> None:
+        """Release into a connection that nobody reads, and cut it then."""
+        self.proxy.set(swallows=True)
+        with suppress(redis.RedisError):
+            release()
+        self.proxy.until(lambda proxy: b"EVALSHA" in proxy.swallowed)
+        self.proxy.reset()
+        self.proxy.heal()
+
+    def deliver(self) -> None:
+        """Let the server execute what was lost."""
+        place = urlsplit(self._url)
+        assert place.port is not None
+        with socket.create_connection((place.hostname, place.port)) as late:
+            late.sendall(self.proxy.swallowed)
+            late.recv(1)
+
+
 @pytest.fixture
-def proxy(urls: list[str]) -> Iterator[Proxy]:
-    """Stand before one server."""
+def network(urls: list[str], servers: list[redis.Redis]) -> Iterator[Network]:
     with Proxy(urls[0]) as proxy:
-        yield proxy
-
-
-@pytest.fixture
-def client(proxy: Proxy) -> Iterator[redis.Redis]:
-    """Wait for no reply for long, and try once."""
-    with redis.Redis.from_url(
-        proxy.url, socket_timeout=0.2, retry=Retry(NoBackoff(), 0)
-    ) as client:
-        yield client
-
-
-def lose_release(proxy: Proxy, release: Any) -> None:
-    """Release into a connection that nobody reads, and cut it then."""
-    proxy.set(swallows=True)
-    with suppress(redis.RedisError):
-        release()
-    proxy.until(lambda proxy: b"EVALSHA" in proxy.swallowed)
-    proxy.reset()
-    proxy.heal()
-
-
-def arrive_late(proxy: Proxy, url: str) -> None:
-    """Let the server execute what was swallowed."""
-    place = urlsplit(url)
-    assert place.port is not None
-    with socket.create_connection((place.hostname, place.port)) as late:
-        late.sendall(proxy.swallowed)
-        late.recv(1)
+        network = Network(proxy, urls[0], servers[0])
+        with network.client:
+            yield network
 
 
 def take(lock: Any) -> bool:
@@ -66,40 +65,28 @@ def take(lock: Any) -> bool:
     return False
 
 
+@pytest.mark.parametrize("is_released_again", [False, True])
 def test_python_redis_lock_that_was_not_released_for_sure_draws_a_new_id(
-    proxy: Proxy, client: redis.Redis, urls: list[str], servers: list[redis.Redis]
+    network: Network, is_released_again: bool
 ) -> None:
-    lock = redis_lock.Lock(client, KEY, expire=60)
+    lock, server = redis_lock.Lock(network.client, KEY, expire=60), network.server
     assert lock.acquire()
     first = lock.id
-    lose_release(proxy, lock.release)
+    network.lose(lock.release)
+    if is_released_again:
+        with suppress(redis.RedisError, redis_lock.NotAcquired):
+            lock.release()
+        assert wait_until(lambda: server.get(LOCK) is None)
     assert wait_until(lambda: take(lock))
     assert lock.id != first
-    arrive_late(proxy, urls[0])
-    assert servers[0].get(LOCK) == lock.id.encode()
+    network.deliver()
+    assert server.get(LOCK) == lock.id.encode()
     lock.release()
-    assert servers[0].get(LOCK) is None
+    assert server.get(LOCK) is None
 
 
-def test_python_redis_lock_whose_second_release_was_confirmed_draws_a_new_id(
-    proxy: Proxy, client: redis.Redis, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    lock = redis_lock.Lock(client, KEY, expire=60)
-    assert lock.acquire()
-    first = lock.id
-    lose_release(proxy, lock.release)
-    with suppress(redis.RedisError, redis_lock.NotAcquired):
-        lock.release()
-    assert wait_until(lambda: servers[0].get(LOCK) is None)
-    assert wait_until(lambda: take(lock))
-    assert lock.id != first
-    arrive_late(proxy, urls[0])
-    assert servers[0].get(LOCK) == lock.id.encode()
-
-
-def test_python_redis_lock_that_was_released_keeps_its_id(client: redis.Redis) -> None:
-    lock = redis_lock.Lock(client, KEY, expire=60)
-    ids = set()
+def test_python_redis_lock_that_was_released_keeps_its_id(network: Network) -> None:
+    lock, ids = redis_lock.Lock(network.client, KEY, expire=60), set()
     for _ in range(3):
         with lock:
             ids.add(lock.id)
@@ -107,44 +94,41 @@ def test_python_redis_lock_that_was_released_keeps_its_id(client: redis.Redis) -
 
 
 def test_python_redis_lock_with_a_given_id_is_not_acquired_while_a_release_is_late(
-    proxy: Proxy, client: redis.Redis, urls: list[str], servers: list[redis.Redis]
+    network: Network,
 ) -> None:
-    lock = redis_lock.Lock(client, KEY, expire=60, id="worker-7")
+    lock = redis_lock.Lock(network.client, KEY, expire=60, id="worker-7")
     assert lock.acquire()
-    lose_release(proxy, lock.release)
-    assert wait_until(lambda: servers[0].get(LOCK) is None or take(lock) is None)
+    network.lose(lock.release)
+    assert wait_until(lambda: network.server.get(LOCK) is None or take(lock) is None)
     with pytest.raises(redis.ConnectionError, match="or with another") as raised:
         lock.acquire(blocking=False)
     assert "worker-7" not in str(raised.value)
-    arrive_late(proxy, urls[0])
+    network.deliver()
 
 
 def test_redis_lock_with_a_given_token_is_not_acquired_while_a_release_is_late(
-    proxy: Proxy, client: redis.Redis, urls: list[str], servers: list[redis.Redis]
+    network: Network,
 ) -> None:
-    lock = redis_py.Lock(client, KEY, timeout=60)
+    lock, server = redis_py.Lock(network.client, KEY, timeout=60), network.server
     assert lock.acquire(token="worker-7")
-    lose_release(proxy, lock.release)
-    assert wait_until(lambda: servers[0].get(KEY) is None or not lock.locked())
+    network.lose(lock.release)
+    assert wait_until(lambda: server.get(KEY) is None or not lock.locked())
     with pytest.raises(redis.ConnectionError, match="or with another"):
         lock.acquire(token="worker-7", blocking=False)
     assert lock.acquire(blocking=False)
-    arrive_late(proxy, urls[0])
-    assert servers[0].get(KEY) == lock.local.token
+    network.deliver()
+    assert server.get(KEY) == lock.local.token
 
 
 def test_redlock_whose_keys_are_all_the_same_gets_none_while_an_unlock_is_late(
-    proxy: Proxy, urls: list[str], servers: list[redis.Redis]
+    network: Network,
 ) -> None:
-    class Constant(Redlock):
-        def get_unique_id(self) -> bytes:
-            return b"worker-7"
-
-    manager = Constant([proxy.url], retry_count=1)
+    constant = type("Constant", (Redlock,), {"get_unique_id": lambda _: b"worker-7"})
+    manager = constant([network.proxy.url], retry_count=1)
     lock = manager.lock(KEY, 60_000)
     assert lock
-    lose_release(proxy, lambda: manager.unlock(lock))
+    network.lose(lambda: manager.unlock(lock))
     with suppress(ConfigurationError):
         assert not manager.lock(KEY, 60_000)
-    assert wait_until(lambda: servers[0].get(KEY) is None)
+    assert wait_until(lambda: network.server.get(KEY) is None)
     assert manager.lock(KEY, 60_000) is False

@@ -3,64 +3,64 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import redis
+import redis.asyncio
 
 from fastredlock.compat import aioredlock, pottery, redis_lock, redlock
 from tests.support.keys import KEY
 
-NOT_RUN = [
-    *((redlock.Redlock, each) for each in ("lock_instance", "unlock_script")),
-    (redlock.Redlock, "unlock_instance"),
-    *((pottery.Redlock, each) for each in ("_release_script", "_extend_script")),
-    *((pottery.AIORedlock, each) for each in ("_acquired_script", "_acquire_masters")),
-    *((aioredlock.Aioredlock, each) for each in ("_set_lock", "_auto_extend", "redis")),
-    *((redis_lock.Lock, each) for each in ("unlock_script", "extend_script")),
-    *((redis_lock.Lock, each) for each in ("register_scripts", "_lock_renewer")),
-]
+NOT_RUN: dict[Any, list[str]] = {
+    redlock.Redlock: ["lock_instance", "unlock_script", "unlock_instance"],
+    pottery.Redlock: ["_release_script", "_extend_script"],
+    pottery.AIORedlock: ["_acquired_script", "_acquire_masters"],
+    aioredlock.Aioredlock: ["_set_lock", "_auto_extend", "redis"],
+    redis_lock.Lock: [
+        *("unlock_script", "extend_script", "register_scripts", "_lock_renewer"),
+    ],
+}
+READ_ONCE: dict[Any, list[str]] = {
+    redlock.Redlock: ["clock_drift_factor"],
+    redis_lock.Lock: ["_client", "_name", "_signal", "_signal_expire"],
+}
+MAKERS: dict[Any, Callable[[str], Any]] = {
+    redlock.Redlock: lambda url: redlock.Redlock([url]),
+    pottery.Redlock: lambda url: pottery.Redlock(
+        key=KEY, masters={redis.Redis.from_url(url)}
+    ),
+    pottery.AIORedlock: lambda url: pottery.AIORedlock(
+        key=KEY, masters={redis.asyncio.Redis.from_url(url)}
+    ),
+    aioredlock.Aioredlock: lambda url: aioredlock.Aioredlock([url]),
+    redis_lock.Lock: lambda url: redis_lock.Lock(
+        redis.Redis.from_url(url), KEY, expire=5
+    ),
+}
 
 
-def made(cls: Any, url: str) -> Any:
-    """Make a lock, or a manager of locks, with as little as it takes."""
-    if issubclass(cls, pottery.Redlock | pottery.AIORedlock):
-        module = redis if issubclass(cls, pottery.Redlock) else redis.asyncio
-        return cls(key=KEY, masters={module.Redis.from_url(url)})
-    if issubclass(cls, redis_lock.Lock):
-        return cls(redis.Redis.from_url(url), KEY, expire=5)
-    return cls([url])
+def rows(names: dict[Any, list[str]]) -> list[tuple[Any, str]]:
+    return [(cls, name) for cls, each in names.items() for name in each]
 
 
-@pytest.mark.parametrize(("cls", "name"), NOT_RUN)
-def test_subclass_when_it_overrides_what_is_not_run_then_is_refused(
-    cls: Any, name: str
+@pytest.mark.parametrize(("cls", "name"), rows(NOT_RUN))
+def test_name_that_is_not_run_when_overridden_or_set_then_is_refused(
+    cls: Any, name: str, urls: list[str]
 ) -> None:
     with pytest.raises(TypeError, match=f"Own.{name} cannot be changed"):
         type("Own", (cls,), {name: None})
     type("Own", (cls,), {"acquire": None, "lock": None})  # these are called
-
-
-@pytest.mark.parametrize(("cls", "name"), NOT_RUN)
-def test_object_when_what_is_not_run_is_set_then_refuses(
-    cls: Any, name: str, urls: list[str]
-) -> None:
     with pytest.raises(TypeError, match=f"{name} cannot be changed"):
-        setattr(made(cls, urls[0]), name, None)
+        setattr(MAKERS[cls](urls[0]), name, None)
 
 
-@pytest.mark.parametrize(
-    ("cls", "name"),
-    [
-        (redlock.Redlock, "clock_drift_factor"),
-        *((redis_lock.Lock, each) for each in ("_client", "_name", "_signal")),
-        (redis_lock.Lock, "_signal_expire"),
-    ],
-)
+@pytest.mark.parametrize(("cls", "name"), rows(READ_ONCE))
 def test_object_when_what_it_was_made_with_is_set_then_refuses(
     cls: Any, name: str, urls: list[str]
 ) -> None:
-    lock = made(cls, urls[0])
+    lock = MAKERS[cls](urls[0])
     with pytest.raises(TypeError, match=f"{name} cannot be changed"):
         setattr(lock, name, getattr(lock, name))
 
@@ -78,9 +78,8 @@ def test_renewed_lock_when_its_class_has_an_extend_of_its_own_then_is_refused(
     lock = Own(redis.Redis.from_url(urls[0]), KEY, expire=5, auto_renewal=True)
     with pytest.raises(TypeError, match=r"extend\(\) of a subclass"):
         lock.acquire()
-    lock = Own(redis.Redis.from_url(urls[0]), KEY, expire=5)
-    with lock:
-        lock.extend(9)
+    with Own(redis.Redis.from_url(urls[0]), KEY, expire=5) as held:
+        held.extend(9)
         assert servers[0].pttl(f"lock:{KEY}") > 5000
 
 
@@ -130,17 +129,15 @@ def test_servers_of_redlock_when_they_are_used_then_are_clients(
 ) -> None:
     settings = servers[1].connection_pool.connection_kwargs
     where = {name: settings[name] for name in ("host", "port")}
-    given: list[Any] = [urls[0], where, servers[2]]
-    manager = redlock.Redlock(given)
+    manager = redlock.Redlock([urls[0], where, servers[2]])
     lock = manager.lock(KEY, 5000)
     assert lock
     assert [server.get(KEY) for server in manager.servers].count(lock.key) >= 2
     assert manager.servers[2] is servers[2]
     assert manager.servers is manager.servers
-    with pytest.raises(AttributeError, match="servers"):
-        manager.servers = ()
-    with pytest.raises(AttributeError, match="quorum"):
-        manager.quorum = 1
+    for name in ("servers", "quorum"):
+        with pytest.raises(AttributeError, match=name):
+            setattr(manager, name, 1)
     manager.unlock(lock)
     for server in manager.servers[:2]:
         server.close()
@@ -149,7 +146,7 @@ def test_servers_of_redlock_when_they_are_used_then_are_clients(
 def test_masters_of_pottery_when_others_are_set_then_are_used(
     urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    lock = made(pottery.Redlock, urls[0])
+    lock = MAKERS[pottery.Redlock](urls[0])
     lock.masters = {redis.Redis.from_url(urls[1])}
     with lock:
         assert [len(server.keys()) for server in servers[:2]] == [0, 1]

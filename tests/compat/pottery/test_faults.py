@@ -3,45 +3,37 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
-import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack
 from functools import wraps
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock.testing import LocalMasters
-from tests.compat.pottery.face import STORED, Face, not_copied, set_all, values
+from tests.compat.pottery.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.threads import in_threads
+from tests.support.threads import in_threads, later
 from tests.support.waiting import wait_until
-
-Clients = set[redis.Redis]
 
 # --- masters that fail ----------------------------------------------------------------
 
 
-def without_majority(pottery: Face, masters: LocalMasters, **options: Any) -> Any:
-    """Return a lock that is held, three masters of which were stopped since."""
-    lock = pottery.Redlock(key=KEY, masters=pottery.clients(masters.urls), **options)
-    assert lock.acquire()
-    for i in range(3):
+def lock_on(face: Face, masters: LocalMasters, **options: Any) -> Any:
+    return face.lock(masters=set(map(face.client, masters.urls)), **options)
+
+
+def stop(masters: LocalMasters, count: int) -> None:
+    for i in range(count):
         masters.stop(i)
-    return lock
 
 
-def test_minority_that_fails_is_not_noticed(
-    pottery: Face, masters: LocalMasters
-) -> None:
-    masters.stop(0)
-    masters.stop(1)
-    clients = pottery.clients(masters.urls)
-    lock = pottery.Redlock(key=KEY, masters=clients, raise_on_redis_errors=True)
+def test_minority_that_fails_is_not_noticed(face: Face, masters: LocalMasters) -> None:
+    stop(masters, 2)
+    lock = lock_on(face, masters, raise_on_redis_errors=True)
     assert lock.acquire()
     assert lock.locked()
     lock.extend()
@@ -49,99 +41,83 @@ def test_minority_that_fails_is_not_noticed(
 
 
 def test_majority_that_fails_is_false_without_the_flag(
-    pottery: Face, masters: LocalMasters
+    face: Face, masters: LocalMasters
 ) -> None:
-    lock = without_majority(pottery, masters)
+    lock = lock_on(face, masters)
+    assert lock.acquire()
+    stop(masters, 3)
     assert lock.locked() == 0
-    with pytest.raises(pottery.ExtendUnlockedLock) as extended:
-        lock.extend()
-    with pytest.raises(pottery.ReleaseUnlockedLock) as released:
-        lock.release()
-    for raised in (extended, released):
-        assert len(list(raised.value.redis_errors)) >= 3
-        assert all(isinstance(one, Exception) for one in raised.value.redis_errors)
+    for call, error in (
+        (lock.extend, face.ExtendUnlockedLock),
+        (lock.release, face.ReleaseUnlockedLock),
+    ):
+        with pytest.raises(error) as raised:
+            call()
+        errors = list(raised.value.redis_errors)
+        assert len(errors) >= 3
+        assert all(isinstance(one, Exception) for one in errors)
     assert lock.acquire(blocking=False) is False
     assert lock.acquire(timeout=0.3) is False
 
 
+@pytest.mark.parametrize("is_held", [True, False], ids=["held", "free"])
 @pytest.mark.parametrize("when", ["made", "called"])
 def test_majority_that_fails_is_an_error_with_the_flag(
-    pottery: Face, masters: LocalMasters, when: str
+    face: Face, masters: LocalMasters, when: str, is_held: bool
 ) -> None:
-    is_made = when == "made"
-    options = {} if is_made else {"raise_on_redis_errors": True}
-    lock = without_majority(pottery, masters, raise_on_redis_errors=is_made)
-    for call in (lock.locked, lock.extend, lock.release, lock.acquire):
-        with pytest.raises(pottery.QuorumIsImpossible) as raised:
-            call(**options)
-        assert raised.value.key == STORED
+    flag = {"raise_on_redis_errors": True}
+    lock = lock_on(face, masters, **(flag if when == "made" else {}))
+    assert not is_held or lock.acquire()
+    stop(masters, 3)
+    first = [] if is_held else [lock.acquire]
+    for call in (*first, lock.locked, lock.extend, lock.release, lock.acquire):
+        with pytest.raises(face.QuorumIsImpossible) as raised:
+            call(**(flag if when == "called" else {}))
+        assert raised.value.key == face.key
         assert len(list(raised.value.redis_errors)) >= 3
 
 
-def test_majority_that_fails_is_an_error_although_nothing_is_held(
-    pottery: Face, masters: LocalMasters
-) -> None:
-    clients = pottery.clients(masters.urls)
-    lock = pottery.Redlock(key=KEY, masters=clients, raise_on_redis_errors=True)
-    for i in range(3):
-        masters.stop(i)
-    for call in (lock.acquire, lock.locked, lock.extend, lock.release):
-        with pytest.raises(pottery.QuorumIsImpossible):
-            call()
-
-
-def test_waiter_outlives_an_outage(pottery: Face, masters: LocalMasters) -> None:
-    lock = pottery.Redlock(key=KEY, masters=pottery.clients(masters.urls))
-    for i in range(3):
-        masters.stop(i)
-
-    def start_again() -> None:
-        time.sleep(0.5)
-        for i in range(3):
-            masters.start(i)
-
-    assert in_threads([lock.acquire, start_again])[0] is True
+def test_waiter_outlives_an_outage(face: Face, masters: LocalMasters) -> None:
+    lock = lock_on(face, masters)
+    stop(masters, 3)
+    with later(0.5, lambda: [masters.start(i) for i in range(3)]):
+        assert lock.acquire() is True
 
 
 # --- bugs that are not copied ---------------------------------------------------------
 
 
-@not_copied("theirs", "theirs-asyncio")
 def test_holder_when_another_thread_tries_the_same_object_then_keeps_its_token(
-    pottery: Face, clients: Clients
+    better: Face,
 ) -> None:
-    lock = pottery.Redlock(key=KEY, masters=clients)
+    lock = better.lock()
     assert lock.acquire()
     assert in_threads([lambda: lock.acquire(blocking=False)]) == [False]
     assert lock.locked()
     lock.release()
 
 
-@not_copied("theirs", "theirs-asyncio")
-def test_acquire_with_timeout_zero_tries_once(pottery: Face, clients: Clients) -> None:
-    assert pottery.Redlock(key=KEY, masters=clients).acquire(timeout=0) is True
+def test_acquire_with_timeout_zero_tries_once(better: Face) -> None:
+    assert better.lock().acquire(timeout=0) is True
 
 
-@not_copied("theirs", "theirs-asyncio")
-def test_error_of_the_body_is_not_hidden_by_one_of_the_release(
-    pottery: Face, clients: Clients
-) -> None:
+def test_error_of_the_body_is_not_hidden_by_one_of_the_release(better: Face) -> None:
     with pytest.raises(ZeroDivisionError):  # noqa: SIM117, PT012 - as users write it
-        with pottery.Redlock(key=KEY, masters=clients) as lock:
+        with better.lock() as lock:
             lock.release()
             _ = 1 / 0
 
 
-@not_copied("theirs")
 def test_set_that_the_network_holds_back_does_not_outlive_the_release(
-    pottery: Face, urls: list[str], servers: list[redis.Redis]
+    better_blocking: Face,
 ) -> None:
-    with Proxy(urls[0]) as slow:
-        clients = pottery.clients([slow.url, *urls[1:]])
-        lock = pottery.Redlock(key=KEY, masters=clients)
+    face = better_blocking
+    with Proxy(face.urls[0]) as slow:
+        clients = set(map(face.client, [slow.url, *face.urls[1:]]))
+        lock = face.lock(masters=clients)
         assert lock.acquire()
         lock.release()
-        assert wait_until(lambda: set(values(servers)) == {None})
+        assert face.is_free()
         for client in clients:
             client.connection_pool.disconnect()
         before = slow.connections
@@ -150,82 +126,75 @@ def test_set_that_the_network_holds_back_does_not_outlive_the_release(
         wait_until(lambda: slow.connections > before, within=0.2)
         slow.set(closes_accepted=True)
         lock.release()  # theirs: over another connection
-        time.sleep(0.1)
         slow.heal()
-        time.sleep(0.3)
-        assert values(servers) == [None] * 5
+        assert not wait_until(lambda: face.values()[0], within=0.4)
+        assert face.values() == [None] * 5
 
 
-@not_copied("theirs", "theirs-asyncio", is_by_chance=True)
-def test_extension_that_is_confirmed_when_it_is_over_is_none(
-    pottery: Face, urls: list[str]
-) -> None:
-    with Proxy(urls[0]) as first, Proxy(urls[1]) as second:
-        clients = pottery.clients([first.url, second.url, urls[2]])
-        lock = pottery.Redlock(key=KEY, masters=clients, auto_release_time=1.5)
+def test_extension_that_is_confirmed_when_it_is_over_is_none(face: Face) -> None:
+    with Proxy(face.urls[0]) as first, Proxy(face.urls[1]) as second:
+        clients = set(map(face.client, [first.url, second.url, face.urls[2]]))
+        lock = face.lock(masters=clients, auto_release_time=1.5)
         assert lock.acquire()
         first.set(holds_down=True)
         second.set(holds_down=True)
-
-        def heal() -> None:
-            time.sleep(2)
-            first.heal()
-            second.heal()
-
-        def extend() -> None:
-            with pytest.raises(pottery.ExtendUnlockedLock):
+        with later(2, lambda: [first.heal(), second.heal()]):
+            try:
                 lock.extend()
+            except face.ExtendUnlockedLock:
+                return
+            except Exception as error:
+                if face.is_ours:
+                    raise
+                pytest.xfail(f"their bug by chance, which is not copied: {error!r}")
+        assert not face.is_ours
+        pytest.xfail("their bug by chance, which is not copied")
 
-        in_threads([heal, extend])
 
-
-@not_copied("theirs-asyncio")
-def test_locked_is_as_long_as_a_majority_has_it(
-    pottery: Face, clients: Clients, servers: list[redis.Redis]
-) -> None:
-    lock = pottery.Redlock(key=KEY, masters=clients)
+def test_locked_is_as_long_as_a_majority_has_it(better_awaited: Face) -> None:
+    lock = better_awaited.lock()
     assert lock.acquire()
-    token = next(filter(None, values(servers)))
-    for server, seconds in zip(servers, (1, 2, 9), strict=False):
-        server.set(STORED, token, ex=seconds)
-    set_all(servers[3:], b"another's")
+    token = next(filter(None, better_awaited.values()))
+    better_awaited.set()
+    for server, seconds in zip(better_awaited.servers, (1, 2, 9), strict=False):
+        server.set(better_awaited.key, token, ex=seconds)
     assert 0 < lock.locked() <= 1
 
 
-@not_copied("theirs-asyncio")
-def test_acquire_that_is_cancelled_leaves_nothing_behind(
-    pottery: Face, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    with Proxy(urls[0]) as first, Proxy(urls[1]) as second, Proxy(urls[2]) as third:
-        proxies = [first, second, third]
-        clients = pottery.clients([proxy.url for proxy in proxies])
-        lock = pottery.Redlock(key=KEY, masters=clients)
+def test_acquire_that_is_cancelled_leaves_nothing_behind(better_awaited: Face) -> None:
+    face = better_awaited
+    with ExitStack() as opened:
+        ways = [opened.enter_context(Proxy(url)) for url in face.urls[:3]]
+        lock = face.lock(masters={face.client(way.url) for way in ways})
         assert lock.acquire()
         lock.release()
-        assert wait_until(lambda: set(values(servers)) == {None})
-        for proxy in proxies:
-            proxy.set(holds_down=True)
+        assert face.is_free()
+        for way in ways:
+            way.set(holds_down=True)
 
         async def cancel() -> None:
             acquiring = asyncio.ensure_future(lock._awaitable.acquire())
-            while set(values(servers[:3])) == {None}:  # noqa: ASYNC110
+            while set(face.values()) == {None}:  # noqa: ASYNC110 - another program's
                 await asyncio.sleep(0.001)
             acquiring.cancel()
             await asyncio.wait({acquiring}, timeout=2)
 
-        lock._run(cancel())
-        for proxy in proxies:
-            proxy.heal()
-        assert wait_until(lambda: set(values(servers)) == {None}, within=1)
+        face.run(cancel())
+        for way in ways:
+            way.heal()
+        assert face.is_free(within=1)
 
 
-@not_copied("theirs")
-def test_errors_can_be_put_into_a_set(pottery: Face) -> None:
-    assert len({pottery.QuorumNotAchieved(STORED, frozenset())}) == 1
+def test_errors_can_be_put_into_a_set_and_hold_no_password(
+    better_blocking: Face,
+) -> None:
+    error = better_blocking.QuorumNotAchieved(KEY, frozenset({"redis://:hunter2@h"}))
+    assert len({error}) == 1
+    assert "hunter2" not in str(error) + repr(error)
 
 
 async def coroutine() -> None:
-    await asyncio.sleep(0)
+    pass
 
 
 def generator() -> Iterator[int]:
@@ -236,42 +205,30 @@ async def asynchronous_generator() -> AsyncIterator[int]:
     yield 1
 
 
-@not_copied("theirs")
 @pytest.mark.parametrize("work", [coroutine, generator, asynchronous_generator])
 def test_synchronize_refuses_what_runs_after_the_release(
-    pottery: Face, clients: Clients, work: Any
+    better_blocking: Face, work: Any
 ) -> None:
+    synchronized = better_blocking.synchronize(key=KEY, masters=better_blocking.masters)
     with pytest.raises(TypeError, match=r"is a coroutine function or .*`async with"):
-        pottery.synchronize(key=KEY, masters=clients)(work)
+        synchronized(work)
 
 
-@not_copied("theirs")
 def test_synchronize_refuses_a_wrapped_coroutine_function_alone_that_does_not_run(
-    pottery: Face, clients: Clients
+    better_blocking: Face,
 ) -> None:
-    synchronized = pottery.synchronize(key=KEY, masters=clients)
+    synchronized = better_blocking.synchronize(key=KEY, masters=better_blocking.masters)
     wrapped: Any = wraps(coroutine)(lambda: coroutine())
     with pytest.raises(TypeError, match="is a coroutine function or"):
         synchronized(wrapped)()
-    assert set(values(list(clients))) == {None}
+    assert better_blocking.is_free()
     running: Any = wraps(coroutine)(lambda: asyncio.run(coroutine()))
     assert synchronized(running)() is None
 
 
-@not_copied("theirs")
-def test_import_leaves_json_alone(pottery: Face) -> None:
+def test_import_leaves_json_alone(better_blocking: Face) -> None:
     code = (
         f"import sys, json; sys.path[:0] = {sys.path!r}; dumps = json.dumps\n"
-        f"import {pottery.module.__name__}; print(json.dumps is dumps)"
+        f"import {better_blocking.name}; print(json.dumps is dumps)"
     )
-    told = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert told.stdout == "True\n"
-    assert json.dumps({}) == "{}"
-
-
-@not_copied("theirs")
-def test_password_is_in_no_error(pottery: Face) -> None:
-    error = pottery.QuorumNotAchieved(STORED, frozenset({"redis://:hunter2@h"}))
-    assert "hunter2" not in str(error) + repr(error)
+    assert subprocess.check_output([sys.executable, "-c", code]) == b"True\n"

@@ -1,28 +1,23 @@
-"""redis-py's Lock and what replaces it, and the one master of most tests."""
+"""redis-py's Lock and what replaces it, blocking and awaitable."""
 
 from __future__ import annotations
 
-import pytest
-import redis
-
-from tests.support.redis_flavours import (
+from tests.compat.face import faces
+from tests.compat.redis.face import (
     OURS,
     OURS_ASYNCIO,
     THEIRS,
     THEIRS_ASYNCIO,
-    flavours,
+    Face,
 )
 
-flavour = flavours(THEIRS, OURS, THEIRS_ASYNCIO, OURS_ASYNCIO)
-better = flavours(
-    *(THEIRS, OURS, THEIRS_ASYNCIO, OURS_ASYNCIO), bug_of=(THEIRS, THEIRS_ASYNCIO)
-)
-
-
-better_blocking = flavours(THEIRS, OURS, bug_of=(THEIRS,))
-
-
-@pytest.fixture
-def server(servers: list[redis.Redis]) -> redis.Redis:
-    """Raw access to the one master of most tests."""
-    return servers[0]
+ALL = (THEIRS, OURS, THEIRS_ASYNCIO, OURS_ASYNCIO)
+face = faces(Face, *ALL)
+better = faces(Face, *ALL, bug_of=(THEIRS, THEIRS_ASYNCIO))
+blocking = faces(Face, THEIRS, OURS)
+better_blocking = faces(Face, THEIRS, OURS, bug_of=(THEIRS,))
+awaited = faces(Face, THEIRS_ASYNCIO, OURS_ASYNCIO)
+better_awaited = faces(Face, THEIRS_ASYNCIO, OURS_ASYNCIO, bug_of=(THEIRS_ASYNCIO,))
+ours = faces(Face, OURS, OURS_ASYNCIO)
+ours_blocking = faces(Face, OURS)
+ours_awaited = faces(Face, OURS_ASYNCIO)

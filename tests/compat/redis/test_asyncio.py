@@ -1,14 +1,8 @@
-"""Abilities of the awaitable Lock alone: tasks, cancellation, loops.
-
-All else that redis.asyncio's Lock and ours have in common, with the blocking ones, is
-in test_redis_lock_class.
-"""
+"""Abilities of the awaitable Lock alone: tasks, cancellation, loops."""
 
 from __future__ import annotations
 
 import asyncio
-import importlib
-from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from typing import Any
 
@@ -17,140 +11,88 @@ import redis
 import redis.asyncio
 from redis.exceptions import LockError
 
-from fastredlock import ConfigurationError
-from fastredlock.testing import LocalMasters
+from tests.compat.redis.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.redis_flavours import OURS_ASYNCIO as OURS
-from tests.support.redis_flavours import THEIRS_ASYNCIO as THEIRS
-from tests.support.two_libraries import forbid_sockets
-from tests.support.waiting import wait_until
-
-pytest.importorskip("fastredlock.asyncio", exc_type=ImportError)
-
-fails = pytest.mark.xfail(strict=True, reason="their bug, which is not copied")
-
-
-@pytest.fixture
-def server(servers: list[redis.Redis]) -> redis.Redis:
-    """Raw access to the one master of most tests."""
-    return servers[0]
-
-
-@pytest.fixture(params=[THEIRS, OURS])
-def lock_class(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param).Lock
-
-
-@pytest.fixture(params=[pytest.param(THEIRS, marks=fails), OURS])
-def better(request: pytest.FixtureRequest) -> Any:
-    return importlib.import_module(request.param).Lock
-
-
-@pytest.fixture
-def ours() -> Any:
-    return importlib.import_module(OURS).Lock
-
-
-def run(url: str, body: Callable[[Any], Awaitable[Any]], **options: Any) -> Any:
-    """Run a coroutine function with a client in a loop of its own."""
-
-    async def with_client() -> Any:
-        async with redis.asyncio.Redis.from_url(url, **options) as client:
-            return await body(client)
-
-    return asyncio.run(with_client())
-
 
 # --- tasks --------------------------------------------------------------------------
 
 
-def test_tasks_exclude_each_other(lock_class: Any, urls: list[str]) -> None:
-    async def body(client: Any) -> int:
-        inside = most = 0
+def test_tasks_exclude_each_other(awaited: Face) -> None:
+    inside = most = 0
 
-        async def task() -> None:
-            nonlocal inside, most
-            lock = client.lock(KEY, timeout=20, sleep=0.001, lock_class=lock_class)
-            async with lock:
-                inside += 1
-                most = max(most, inside)
-                await asyncio.sleep(0.001)
-                inside -= 1
+    async def task() -> None:
+        nonlocal inside, most
+        options = {"timeout": 20, "sleep": 0.001, "lock_class": awaited.Lock}
+        async with awaited.default_client.lock(KEY, **options):
+            inside += 1
+            most = max(most, inside)
+            await asyncio.sleep(0.001)  # others run, and would come in
+            inside -= 1
 
+    async def body() -> None:
         await asyncio.gather(*(task() for _ in range(20)))
-        return most
 
-    assert run(urls[0], body) == 1
+    awaited.run(body())
+    assert most == 1
 
 
-def test_lock_is_released_in_another_task(
-    lock_class: Any, urls: list[str], server: redis.Redis
-) -> None:
-    async def body(client: Any) -> None:
-        lock = lock_class(client, KEY, timeout=20)
+def test_lock_is_released_in_another_task(awaited: Face) -> None:
+    async def body() -> None:
+        lock = awaited.Lock(awaited.default_client, KEY, timeout=20)
         assert await asyncio.wait_for(lock.acquire(), 8)
         await asyncio.create_task(lock.release())
 
-    run(urls[0], body)
-    assert server.get(KEY) is None
+    awaited.run(body())
+    assert awaited.value() is None
 
 
 # --- cancellation -------------------------------------------------------------------
 
 
-def test_acquire_that_is_cancelled_leaves_no_key(
-    better: Any, urls: list[str], server: redis.Redis
-) -> None:
+def test_acquire_that_is_cancelled_leaves_no_key(better_awaited: Face) -> None:
     """Theirs leaves a key without expiry, whose token nobody knows."""
+    face = better_awaited
 
-    async def body(client: Any) -> None:
-        lock = better(client, KEY)
+    async def body() -> None:
         await lock.locked()  # connected
         proxy.set(holds_down=True)
         task = asyncio.create_task(lock.acquire())
-        while server.get(KEY) is None:  # noqa: ASYNC110 - of another program
+        while face.value() is None:  # noqa: ASYNC110 - of another program
             await asyncio.sleep(0.005)
         task.cancel()
         await asyncio.wait({task}, timeout=2)  # theirs does not always heed it
         proxy.heal()
         assert lock.local.token is None
-        for _ in range(100):
-            if server.get(KEY) is None:
-                return
-            await asyncio.sleep(0.01)
-        raise AssertionError
 
-    with Proxy(urls[0]) as proxy:
-        run(proxy.url, body, protocol=2)
+    with Proxy(face.urls[0]) as proxy:
+        lock = face.Lock(face.client(proxy.url, protocol=2), KEY)
+        face.run(body())
+        assert face.is_free(within=1)
 
 
-def test_wait_that_is_cancelled_takes_nothing(
-    ours: Any, urls: list[str], server: redis.Redis
-) -> None:
+def test_wait_that_is_cancelled_takes_nothing(ours_awaited: Face) -> None:
     """Theirs goes on after about one cancellation in twenty, and waits for ever."""
+    face = ours_awaited
+    face.server.set(KEY, "another")
 
-    async def body(client: Any) -> None:
-        server.set(KEY, "another")
-        lock = ours(client, KEY, sleep=0.001)
+    async def body() -> None:
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(lock.acquire(), 0.05)
-        server.delete(KEY)
-        await asyncio.sleep(0.02)
+        face.server.delete(KEY)
+        await asyncio.sleep(0.02)  # a wait that went on would take it by now
 
-    run(urls[0], body)
-    assert server.get(KEY) is None
+    lock = face.Lock(face.default_client, KEY, sleep=0.001)
+    face.run(body())
+    assert face.value() is None
 
 
-def test_release_that_is_cancelled_can_be_tried_again(
-    lock_class: Any, urls: list[str], server: redis.Redis
-) -> None:
-    async def body(client: Any) -> None:
-        lock = lock_class(client, KEY)
+def test_release_that_is_cancelled_can_be_tried_again(awaited: Face) -> None:
+    async def body() -> None:
         await lock.acquire()
         proxy.set(holds_up=True)
         task = asyncio.create_task(lock.release())
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # it is under way, which nobody sees from outside
         task.cancel()
         await asyncio.wait({task}, timeout=2)  # theirs does not always heed it
         assert lock.local.token is not None
@@ -159,41 +101,29 @@ def test_release_that_is_cancelled_can_be_tried_again(
             await lock.release()
         assert lock.local.token is None
 
-    with Proxy(urls[0]) as proxy:
-        run(proxy.url, body, protocol=2)
-        assert wait_until(lambda: server.get(KEY) is None)
+    with Proxy(awaited.urls[0]) as proxy:
+        lock = awaited.Lock(awaited.client(proxy.url, protocol=2), KEY)
+        awaited.run(body())
+        assert awaited.is_free()
 
 
 # --- the surface --------------------------------------------------------------------
 
 
-def test_acquire_takes_no_sleep(lock_class: Any, urls: list[str]) -> None:
-    async def body(client: Any) -> None:
-        with pytest.raises(TypeError):
-            await lock_class(client, KEY).acquire(sleep=1)
-
-    run(urls[0], body)
-
-
-def test_extend_of_what_is_not_held_raises_before_it_is_awaited(
-    lock_class: Any, urls: list[str]
-) -> None:
-    async def body(client: Any) -> None:
-        lock = lock_class(client, KEY, timeout=5)
-        with pytest.raises(LockError):
-            lock.extend(1)
-        with pytest.raises(LockError):
-            lock.reacquire()
-
-    run(urls[0], body)
+def test_call_that_is_wrong_raises_before_it_is_awaited(awaited: Face) -> None:
+    lock = awaited.Lock(awaited.default_client, KEY, timeout=5)
+    with pytest.raises(TypeError):
+        lock.acquire(sleep=1)
+    with pytest.raises(LockError):
+        lock.extend(1)
+    with pytest.raises(LockError):
+        lock.reacquire()
 
 
-def test_hooks_of_a_subclass_are_awaited(
-    lock_class: Any, urls: list[str], server: redis.Redis
-) -> None:
+def test_hooks_of_a_subclass_are_awaited(awaited: Face) -> None:
     said: list[Any] = []
 
-    class Hooked(lock_class):
+    class Hooked(awaited.Lock):  # type: ignore[name-defined]
         async def do_acquire(self, token: bytes) -> bool:
             said.append(token)
             return bool(await super().do_acquire(token))
@@ -203,69 +133,20 @@ def test_hooks_of_a_subclass_are_awaited(
             arguments = ([self.name], [expected_token], self.redis)
             assert await self.lua_release(*arguments)
 
-    async def body(client: Any) -> None:
-        async with client.lock(KEY, timeout=5, lock_class=Hooked) as lock:
-            assert said == [lock.local.token]
-
-    run(urls[0], body)
+    with awaited.made(Hooked, timeout=5) as lock:
+        assert said == [lock.local.token]
     assert said[0] == said[1]
-    assert server.get(KEY) is None
-
-
-# --- loops and clients --------------------------------------------------------------
+    assert awaited.value() is None
 
 
 def test_lock_made_outside_of_a_loop_serves_one_loop_after_another(
-    ours: Any, urls: list[str]
+    ours_awaited: Face,
 ) -> None:
-    lock = ours(redis.asyncio.Redis.from_url(urls[0]), KEY, timeout=5)
+    client = redis.asyncio.Redis.from_url(ours_awaited.urls[0])
+    lock = ours_awaited.Lock(client, KEY, timeout=5)
 
     async def hold() -> bool:
         async with lock:
             return bool(await lock.owned())
 
     assert [asyncio.run(hold()) for _ in range(3)] == [True] * 3
-
-
-def test_sockets_of_the_client_are_not_used(ours: Any, urls: list[str]) -> None:
-    async def body(client: Any) -> None:
-        async with ours(forbid_sockets(client), KEY, timeout=5) as lock:
-            assert await lock.owned()
-            assert await lock.extend(5)
-
-    run(urls[0], body)
-
-
-def refused_clients() -> Iterator[tuple[Any, str]]:
-    cluster = redis.asyncio.RedisCluster.__new__(redis.asyncio.RedisCluster)
-    cluster.nodes_manager = None  # type: ignore[assignment]
-    yield cluster, "a cluster client is not one master"
-    sentinel = redis.asyncio.Sentinel([("localhost", 1)])
-    yield sentinel.master_for("m"), "the Sentinel service 'm' has no fixed address"
-    client = redis.asyncio.Redis(redis_connect_func=print)
-    yield client, "redis_connect_func cannot be copied"
-
-
-@pytest.mark.parametrize(("client", "message"), list(refused_clients()))
-def test_client_that_cannot_be_copied_is_refused_when_the_lock_is_made(
-    ours: Any, client: Any, message: str
-) -> None:
-    with pytest.raises(ConfigurationError, match=message):
-        ours(client, KEY)
-
-
-def test_lock_of_a_list_of_clients_is_held_by_a_majority(
-    ours: Any, masters: LocalMasters
-) -> None:
-    masters.stop(0)
-
-    async def body() -> None:
-        clients = [redis.asyncio.Redis.from_url(url) for url in masters.urls[:3]]
-        lock = ours(clients, KEY, timeout=10)
-        async with lock:
-            assert (await lock.locked(), await lock.owned()) == (True, True)
-            assert await ours(clients, KEY).acquire(blocking=False) is False
-            assert await lock.extend(10)
-        assert await lock.locked() is False
-
-    asyncio.run(body())

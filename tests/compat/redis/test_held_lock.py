@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import threading
-import time
-from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,92 +10,80 @@ import pytest
 import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
+from tests.compat.redis.face import Face
 from tests.support.keys import KEY
-from tests.support.redis_flavours import OURS, THEIRS, Flavour, load
+from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
+
+more_time = pytest.mark.parametrize(
+    ("what", "arguments"), [("extend", [10]), ("reacquire", [])]
+)
 
 # --- extend and reacquire -----------------------------------------------------------
 
 
-@pytest.mark.parametrize("seconds", [10, 10.5])
-def test_extend_adds_to_the_time_that_is_left(
-    flavour: Flavour, server: redis.Redis, seconds: float
+@pytest.mark.parametrize(
+    ("what", "arguments", "left"),
+    [
+        ("extend", [10], 15_000),
+        ("extend", [10.5], 15_500),
+        ("extend", [20, True], 20_000),
+        ("reacquire", [], 10_000),
+    ],
+)
+def test_more_time_is_added_to_what_is_left_or_replaces_it(
+    face: Face, what: str, arguments: list[float], left: int
 ) -> None:
-    lock = flavour.lock(timeout=10)
+    lock = face.lock(timeout=10)
     lock.acquire()
-    server.pexpire(KEY, 5000)
-    assert lock.extend(seconds) is True
-    added = int(seconds * 1000)
-    assert 4500 + added < server.pttl(KEY) <= 5000 + added
+    face.server.pexpire(KEY, 5000)
+    assert getattr(lock, what)(*arguments) is True
+    assert left - 500 < face.server.pttl(KEY) <= left
     lock.release()
 
 
-def test_extend_replaces_the_time_that_is_left(
-    flavour: Flavour, server: redis.Redis
-) -> None:
-    lock = flavour.lock(timeout=10)
-    lock.acquire()
-    assert lock.extend(20, replace_ttl=True) is True
-    assert 19_000 < server.pttl(KEY) <= 20_000
-
-
-def test_reacquire_sets_the_time_left_to_the_timeout(
-    flavour: Flavour, server: redis.Redis
-) -> None:
-    lock = flavour.lock(timeout=10)
-    lock.acquire()
-    server.pexpire(KEY, 5000)
-    assert lock.reacquire() is True
-    assert 9000 < server.pttl(KEY) <= 10_000
-
-
-@pytest.mark.parametrize(("what", "arguments"), [("extend", [10]), ("reacquire", [])])
+@more_time
 def test_more_time_for_what_is_not_held_raises(
-    flavour: Flavour, server: redis.Redis, what: str, arguments: list[int]
+    face: Face, what: str, arguments: list[int]
 ) -> None:
-    lock = flavour.lock(timeout=10)
+    lock = face.lock(timeout=10)
     with pytest.raises(LockError, match=f"^Cannot {what} an unlocked lock$"):
         getattr(lock, what)(*arguments)
     lock.acquire()
-    server.set(KEY, "another")
+    face.server.set(KEY, "another")
     with pytest.raises(LockNotOwnedError, match=f"^Cannot {what} a lock that's no"):
         getattr(lock, what)(*arguments)
-    assert server.ttl(KEY) == -1
+    assert face.server.ttl(KEY) == -1
 
 
-@pytest.mark.parametrize(("what", "arguments"), [("extend", [10]), ("reacquire", [])])
+@more_time
 def test_more_time_for_what_has_no_timeout_raises(
-    flavour: Flavour, what: str, arguments: list[int]
+    face: Face, what: str, arguments: list[int]
 ) -> None:
-    lock = flavour.lock()
+    lock = face.lock()
     lock.acquire()
     with pytest.raises(LockError, match=f"^Cannot {what} a lock with no timeout$"):
         getattr(lock, what)(*arguments)
 
 
-def test_lock_that_somebody_else_prolonged_can_be_extended(
-    flavour: Flavour, server: redis.Redis
-) -> None:
-    lock = flavour.lock(timeout=0.1)
+def test_lock_that_somebody_else_prolonged_can_be_extended(face: Face) -> None:
+    lock = face.lock(timeout=0.1)
     lock.acquire()
-    server.pexpire(KEY, 60_000)
-    time.sleep(0.11)
+    face.server.pexpire(KEY, 60_000)
+    assert wait_until(lambda: face.server.pttl(KEY) < 59_890)  # by now it was over
     assert lock.owned()
     assert lock.extend(1, replace_ttl=True)
-    assert server.pttl(KEY) <= 1000
+    assert face.server.pttl(KEY) <= 1000
     lock.release()
 
 
-def test_reacquire_of_a_lock_with_a_timeout_of_zero_does_not_delete_it(
-    better: Flavour, server: redis.Redis
-) -> None:
+def test_timeout_below_a_millisecond_deletes_nothing(better: Face) -> None:
     lock = better.lock(timeout=0)
     lock.acquire()
     with pytest.raises(LockError, match="no timeout"):
         lock.reacquire()
-    assert server.get(KEY) is not None
-
-
-def test_timeout_below_a_millisecond_is_a_lock_error(better: Flavour) -> None:
+    assert better.value() is not None
+    lock.release()
     with pytest.raises(LockError, match=r"ttl=0.0: allowed is 0.003 to"):
         better.lock(timeout=0.0004).acquire()
 
@@ -106,11 +92,9 @@ def test_timeout_below_a_millisecond_is_a_lock_error(better: Flavour) -> None:
 
 
 @pytest.mark.parametrize("decode_responses", [False, True])
-def test_locked_and_owned_tell_who_holds_it(
-    flavour: Flavour, decode_responses: bool
-) -> None:
-    client = flavour.client(decode_responses=decode_responses)
-    first, second = flavour.lock(client=client), flavour.lock(client=client)
+def test_locked_and_owned_tell_who_holds_it(face: Face, decode_responses: bool) -> None:
+    client = face.client(decode_responses=decode_responses)
+    first, second = face.lock(client=client), face.lock(client=client)
     assert (first.locked(), first.owned()) == (False, False)
     first.acquire()
     assert (first.locked(), first.owned()) == (True, True)
@@ -119,145 +103,108 @@ def test_locked_and_owned_tell_who_holds_it(
     assert (first.locked(), first.owned()) == (False, False)
 
 
-def test_attributes_are_those_of_the_constructor(flavour: Flavour) -> None:
-    lock = flavour.lock("n", None, timeout=1, sleep=2, blocking=False)
-    assert lock.redis is flavour.default_client
+def test_attributes_are_those_of_the_constructor(face: Face) -> None:
+    lock = face.lock("n", None, timeout=1, sleep=2, blocking=False)
+    assert lock.redis is face.default_client
     assert (lock.name, lock.timeout, lock.sleep, lock.blocking) == ("n", 1, 2, False)
     assert (lock.blocking_timeout, lock.thread_local) == (None, True)
     assert lock.raise_on_release_error is True
 
 
-def in_thread(call: Callable[[], object]) -> object:
-    """Return what the call returned or raised in a thread of its own."""
-    answers: list[object] = []
-
-    def run() -> None:
-        try:
-            answers.append(call())
-        except Exception as error:
-            answers.append(error)
-
-    thread = threading.Thread(target=run)
-    thread.start()
-    thread.join()
-    return answers[0]
-
-
-def test_token_is_not_seen_by_other_threads(
-    better_blocking: Flavour, server: redis.Redis
-) -> None:
+def test_token_is_not_seen_by_other_threads(better_blocking: Face) -> None:
     lock = better_blocking.lock(timeout=5)
     lock.acquire()
-    assert in_thread(lock.owned) is False  # theirs: no attribute 'token'
-    assert isinstance(in_thread(lock.release), LockError)
-    assert server.get(KEY) == lock.local.token
+    assert in_threads([lock.owned]) == [False]  # theirs: no attribute 'token'
+    with ThreadPoolExecutor(1) as pool, pytest.raises(LockError):
+        pool.submit(lock.release).result()
+    assert better_blocking.value() == lock.local.token
 
 
-@pytest.mark.parametrize("module", [THEIRS, OURS])
 def test_lock_that_is_not_thread_local_is_released_by_another_thread(
-    module: str, server: redis.Redis
+    blocking: Face,
 ) -> None:
-    lock = load(module).Lock(server, KEY, timeout=5, thread_local=False)
+    lock = blocking.lock(timeout=5, thread_local=False)
     lock.acquire()
-    assert in_thread(lock.owned) is True
-    assert in_thread(lock.release) is None
-    assert server.get(KEY) is None
+    assert in_threads([lock.owned]) == [True]
+    assert in_threads([lock.release]) == [None]
+    assert blocking.value() is None
 
 
 # --- hooks --------------------------------------------------------------------------
 
 
-def hooked(base: Any, said: list[Any]) -> Any:
-    """Make a subclass that notes what its hooks are given."""
-
-    class Hooked(base):
-        def do_acquire(self, token: bytes) -> bool:
-            said.append(("acquire", token))
-            return bool(super().do_acquire(token))
-
-        def do_release(self, expected_token: bytes) -> None:
-            said.append(("release", expected_token))
-            super().do_release(expected_token)
-
-        def do_extend(self, additional_time: float, replace_ttl: bool) -> Any:
-            said.append(("extend", additional_time, replace_ttl))
-            return super().do_extend(additional_time, replace_ttl)
-
-        def do_reacquire(self) -> Any:
-            said.append(("reacquire",))
-            return super().do_reacquire()
-
-    return Hooked
-
-
-@pytest.mark.parametrize("module", [THEIRS, OURS])
-def test_hooks_of_a_subclass_are_called(module: str, server: redis.Redis) -> None:
+def test_hooks_of_a_subclass_are_called(blocking: Face) -> None:
     said: list[Any] = []
-    lock = server.lock(KEY, timeout=5, lock_class=hooked(load(module).Lock, said))
+
+    def noting(name: str) -> Any:
+        def hook(self: Any, *arguments: Any) -> Any:
+            said.append((name, *arguments))
+            return getattr(blocking.Lock, name)(self, *arguments)
+
+        return hook
+
+    names = ("do_acquire", "do_release", "do_extend", "do_reacquire")
+    own = type("Own", (blocking.Lock,), {name: noting(name) for name in names})
+    lock = blocking.made(own, timeout=5)
     lock.acquire(token="t")
     lock.extend(1)
     lock.reacquire()
     lock.release()
     assert said == [
-        ("acquire", b"t"),
-        ("extend", 1, False),
-        ("reacquire",),
-        ("release", b"t"),
+        ("do_acquire", b"t"),
+        ("do_extend", 1, False),
+        ("do_reacquire",),
+        ("do_release", b"t"),
     ]
 
 
-@pytest.mark.parametrize("module", [THEIRS, OURS])
-def test_hooks_may_do_without_what_they_replace(
-    module: str, server: redis.Redis
-) -> None:
-    class OnAKeyOfItsOwn(load(module).Lock):
+def test_hooks_may_do_without_what_they_replace(blocking: Face) -> None:
+    own_key = f"own:{KEY}"
+
+    class OnAKeyOfItsOwn(blocking.Lock):  # type: ignore[name-defined]
         def do_acquire(self, token: bytes) -> bool:
-            return bool(self.redis.set(f"own:{self.name}", token, nx=True, px=9000))
+            return bool(self.redis.set(own_key, token, nx=True, px=9000))
 
         def do_release(self, expected_token: bytes) -> None:
-            keys = [f"own:{self.name}"]
-            assert self.lua_release(keys=keys, args=[expected_token], client=self.redis)
+            arguments = {"keys": [own_key], "args": [expected_token]}
+            assert self.lua_release(client=self.redis, **arguments)
 
         def do_extend(self, additional_time: float, replace_ttl: bool) -> Any:
-            arguments = [
-                self.local.token,
-                int(additional_time * 1000),
-                int(replace_ttl),
-            ]
-            return bool(self.lua_extend([f"own:{self.name}"], arguments, self.redis))
+            added = int(additional_time * 1000)
+            arguments = [self.local.token, added, int(replace_ttl)]
+            return bool(self.lua_extend([own_key], arguments, self.redis))
 
         def do_reacquire(self) -> Any:
             arguments = [self.local.token, 4000]
-            return bool(self.lua_reacquire([f"own:{self.name}"], arguments, self.redis))
+            return bool(self.lua_reacquire([own_key], arguments, self.redis))
 
-    lock = OnAKeyOfItsOwn(server, KEY, timeout=5)
+    lock = OnAKeyOfItsOwn(blocking.server, KEY, timeout=5)
     assert lock.acquire()
-    assert lock.extend(9)
-    assert 17_000 < server.pttl(f"own:{KEY}") <= 18_000
-    assert lock.extend(3, replace_ttl=True)
-    assert server.pttl(f"own:{KEY}") <= 3000
-    assert lock.reacquire()
-    assert 3000 < server.pttl(f"own:{KEY}") <= 4000
+    for call, arguments, left in (
+        (lock.extend, (9,), 18_000),
+        (lock.extend, (3, True), 3000),
+        (lock.reacquire, (), 4000),
+    ):
+        assert call(*arguments)
+        assert left - 1000 < blocking.server.pttl(own_key) <= left
     lock.release()
-    assert server.keys() == []
+    assert blocking.server.keys() == []
 
 
-@pytest.mark.parametrize("module", [THEIRS, OURS])
-def test_lock_class_makes_it_from_a_client(module: str, server: redis.Redis) -> None:
-    cls = load(module).Lock
-    with server.lock(KEY, timeout=5, blocking_timeout=1, lock_class=cls) as lock:
-        assert isinstance(lock, cls)
-        assert server.get(KEY) == lock.local.token
+def test_lock_class_makes_it_from_a_client(blocking: Face) -> None:
+    options = {"timeout": 5, "blocking_timeout": 1, "lock_class": blocking.Lock}
+    with blocking.server.lock(KEY, **options) as lock:
+        assert isinstance(lock, blocking.Lock)
+        assert blocking.value() == lock.local.token
 
 
 # --- one object, several threads ----------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [THEIRS, OURS])
-def test_release_does_not_forget_who_took_the_lock_since(
-    name: str, server: redis.Redis
-) -> None:
-    class Lock(load(name).Lock):
+def test_release_does_not_forget_who_took_the_lock_since(blocking: Face) -> None:
+    server = blocking.server
+
+    class Lock(blocking.Lock):  # type: ignore[name-defined]
         def do_release(self, expected_token: bytes) -> None:
             super().do_release(expected_token)
             if server.get("next") is None:  # another thread is faster
@@ -269,42 +216,41 @@ def test_release_does_not_forget_who_took_the_lock_since(
     lock.release()
     assert lock.owned()
     lock.release()
-    assert server.get(KEY) is None
+    assert blocking.value() is None
     assert lock.local.token is None
 
 
-@pytest.mark.parametrize("kind", [str, bytes])
-def test_token_that_a_user_has_set_is_that_of_the_lock(
-    flavour: Flavour, server: redis.Redis, kind: type
-) -> None:
-    lock = flavour.lock(timeout=5)
-    server.set(KEY, "mine", px=5000)
-    lock.local.token = kind("mine") if kind is str else b"mine"
-    assert lock.owned() is (kind is bytes)
+@pytest.mark.parametrize("token", ["mine", b"mine"])
+def test_token_that_a_user_has_set_is_that_of_the_lock(face: Face, token: Any) -> None:
+    lock = face.lock(timeout=5)
+    face.server.set(KEY, "mine", px=5000)
+    lock.local.token = token
+    assert lock.owned() is isinstance(token, bytes)
     assert lock.extend(5)
-    assert server.pttl(KEY) > 9000
+    assert face.server.pttl(KEY) > 9000
     lock.release()
-    assert server.get(KEY) is None
+    assert face.value() is None
 
 
 @pytest.mark.parametrize("token", ["", b""])
-def test_empty_token_is_an_error_of_redis_py(
-    server: redis.Redis, token: str | bytes
-) -> None:
-    lock = load(OURS).Lock(server, KEY, timeout=5)
+def test_empty_token_is_an_error_of_redis_py(ours_blocking: Face, token: Any) -> None:
+    lock = ours_blocking.lock(timeout=5)
     lock.local.token = token
-    for call in (lambda: lock.extend(1, True), lock.reacquire, lock.release):
+    for call in (
+        lambda: lock.extend(1, True),
+        lock.reacquire,
+        lock.release,
+        lambda: lock.acquire(token=token),
+    ):
         with pytest.raises(LockError, match="not empty"):
             call()
-    with pytest.raises(LockError, match="not empty"):
-        lock.acquire(token=token)
 
 
 @pytest.mark.parametrize("kind", ["client", "name", "local"])
 def test_lease_of_another_client_or_lock_is_not_released_in_its_place(
-    servers: list[redis.Redis], kind: str
+    ours_blocking: Face, servers: list[redis.Redis], kind: str
 ) -> None:
-    lock, key, server = load(OURS).Lock(servers[0], KEY, timeout=5), KEY, servers[0]
+    lock, key, server = ours_blocking.lock(timeout=5), KEY, servers[0]
     lock.acquire()
     if kind == "client":
         lock.redis = server = servers[1]
@@ -319,8 +265,8 @@ def test_lease_of_another_client_or_lock_is_not_released_in_its_place(
 
 @pytest.mark.parametrize("kind", [LockError, LockNotOwnedError])
 def test_lock_error_is_made_of_its_text_alone_as_before_redis_py_5_0_2(
-    server: redis.Redis, monkeypatch: pytest.MonkeyPatch, kind: type[LockError]
+    ours_blocking: Face, monkeypatch: pytest.MonkeyPatch, kind: type[LockError]
 ) -> None:
     monkeypatch.delattr(LockError, "__init__")
-    error = load(OURS).Lock(server, KEY, timeout=5)._error("text", kind)
+    error = ours_blocking.lock(timeout=5)._error("text", kind)
     assert (type(error), str(error), error.lock_name) == (kind, "text", KEY)

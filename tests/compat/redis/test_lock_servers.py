@@ -1,11 +1,9 @@
-"""Locks of redis-py's kin over servers that fail, and the clients they are given."""
+"""Locks of redis-py's kin over servers that fail, and over many masters."""
 
 from __future__ import annotations
 
-import gc
-import importlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +12,12 @@ import redis
 from redis.backoff import ConstantBackoff, NoBackoff
 from redis.exceptions import LockError
 from redis.retry import Retry
-from redis.sentinel import Sentinel
 
-from fastredlock import ConfigurationError
-from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters
+from tests.compat.redis.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.redis_flavours import Flavour, cluster, connections, impatient
 from tests.support.threads import later
-from tests.support.two_libraries import forbid_sockets
-from tests.support.waiting import wait_until
 
 # --- servers that fail --------------------------------------------------------------
 
@@ -37,36 +30,28 @@ def one_master() -> Iterator[LocalMasters]:
 
 @pytest.mark.slow
 def test_server_that_is_down_is_a_connection_error(
-    flavour: Flavour, one_master: LocalMasters
+    face: Face, one_master: LocalMasters
 ) -> None:
-    lock = flavour.lock(client=flavour.client(one_master.urls[0]), timeout=5)
+    client = face.client(one_master.urls[0])
+    lock, held = (face.lock(key, client, timeout=5) for key in ("a", "b"))
+    assert held.acquire()
     one_master.stop(0)
-    for call in (lock.acquire, lock.locked, lock.owned):
+    for call in (lock.acquire, lock.locked, lock.owned, held.reacquire):
         with pytest.raises(redis.ConnectionError):
             call()
-    assert lock.local.token is None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("call", ["extend", "reacquire"])
-def test_extension_while_the_server_is_down_is_a_connection_error(
-    flavour: Flavour, one_master: LocalMasters, call: str
-) -> None:
-    lock = flavour.lock(client=flavour.client(one_master.urls[0]), timeout=5)
-    assert lock.acquire()
-    one_master.stop(0)
     with pytest.raises(redis.ConnectionError):
-        getattr(lock, call)(*([5] if call == "extend" else []))
-    assert lock.local.token is not None
+        held.extend(5)
+    assert lock.local.token is None
+    assert held.local.token is not None
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("token", [None, "never used before"])
 def test_server_that_does_not_answer_is_a_timeout_error(
-    flavour: Flavour, one_master: LocalMasters, token: str | None
+    face: Face, one_master: LocalMasters, token: str | None
 ) -> None:
-    client = flavour.client(one_master.urls[0], socket_timeout=0.2)
-    lock = flavour.lock(client=client, timeout=5)
+    client = face.client(one_master.urls[0], socket_timeout=0.2)
+    lock = face.lock(client=client, timeout=5)
     lock.locked()
     one_master.pause(0)
     with pytest.raises(redis.TimeoutError):
@@ -75,13 +60,11 @@ def test_server_that_does_not_answer_is_a_timeout_error(
 
 
 def test_server_that_restarts_is_found_again(
-    flavour: Flavour, one_master: LocalMasters
+    face: Face, one_master: LocalMasters
 ) -> None:
-    retry = importlib.import_module(
-        "redis.asyncio.retry" if flavour.is_asyncio else "redis.retry"
-    ).Retry(NoBackoff(), 3)
-    client = flavour.client(one_master.urls[0], retry=retry)
-    lock = flavour.lock(client=client, timeout=5)
+    retry: Any = redis.asyncio.retry.Retry if face.is_awaited else Retry
+    client = face.client(one_master.urls[0], retry=retry(NoBackoff(), 3))
+    lock = face.lock(client=client, timeout=5)
     for _ in range(2):
         assert lock.acquire(blocking=False)
         one_master.stop(0)
@@ -96,44 +79,42 @@ def test_server_that_restarts_is_found_again(
     ],
 )
 def test_error_of_the_server_is_the_error_of_redis_py(
-    flavour: Flavour, one_master: LocalMasters, setting: str, value: str, error: Any
+    face: Face, one_master: LocalMasters, setting: str, value: str, error: Any
 ) -> None:
-    impatient(one_master.urls[0]).config_set(setting, value)
-    lock = flavour.lock(client=flavour.client(one_master.urls[0]), timeout=5)
+    with redis.Redis.from_url(one_master.urls[0]) as server:
+        server.config_set(setting, value)
     with pytest.raises(error):
-        lock.acquire()
+        face.lock(client=face.client(one_master.urls[0]), timeout=5).acquire()
 
 
 def test_user_who_may_not_release_gets_the_error_of_redis_py(
-    better: Flavour, one_master: LocalMasters
+    better: Face, one_master: LocalMasters
 ) -> None:
     """redis-py takes the lock, and has this error at the release."""
-    server = impatient(one_master.urls[0])
+    url, natives = one_master.urls[0], ("delifeq", "delex")  # release without a script
     rights = ["on", ">pw", "~*", "+@all", "-evalsha", "-eval", "-script"]
-    natives = "delifeq", "delex"  # which release without a script
-    rights += [
-        f"-{n}" for n in natives if any(server.execute_command(f"COMMAND INFO {n}"))
-    ]
-    server.execute_command("ACL", "SETUSER", "lim", *rights)
-    client = better.client(one_master.urls[0], username="lim", password="pw")
+    with redis.Redis.from_url(url) as server:
+        rights += [
+            f"-{n}" for n in natives if any(server.execute_command(f"COMMAND INFO {n}"))
+        ]
+        server.execute_command("ACL", "SETUSER", "lim", *rights)
+    client = better.client(url, username="lim", password="pw")
     with pytest.raises(redis.exceptions.NoPermissionError, match="NOPERM"):
         better.lock(client=client, timeout=5).acquire()
 
 
-def test_key_of_another_type_is_a_response_error(
-    flavour: Flavour, server: redis.Redis
-) -> None:
-    server.lpush(KEY, 1)
-    assert flavour.lock().acquire(blocking=False) is False
+def test_key_of_another_type_is_a_response_error(face: Face) -> None:
+    face.server.lpush(KEY, 1)
+    assert face.lock().acquire(blocking=False) is False
     with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
-        flavour.lock().locked()
+        face.lock().locked()
 
 
 def test_acquire_whose_reply_was_lost_does_not_wait_for_itself(
-    better_blocking: Flavour, urls: list[str], server: redis.Redis
+    better_blocking: Face,
 ) -> None:
     """redis-py sends the SET again and takes its own key for another's."""
-    with Proxy(urls[0]) as proxy:
+    with Proxy(better_blocking.urls[0]) as proxy:
         retry = Retry(ConstantBackoff(0.05), 3)
         client = better_blocking.client(proxy.url, retry=retry, protocol=2)
         lock = better_blocking.lock(client=client, timeout=60)
@@ -141,13 +122,13 @@ def test_acquire_whose_reply_was_lost_does_not_wait_for_itself(
         proxy.set(cut_down_after=0, at_cut="reset")
         with later(0.03, proxy.heal):
             assert lock.acquire(blocking=False) is True
-    assert server.get(KEY) == lock.local.token
+    assert better_blocking.value() == lock.local.token
 
 
 # --- tokens -------------------------------------------------------------------------
 
 
-def test_token_cannot_be_guessed_from_another(better: Flavour) -> None:
+def test_token_cannot_be_guessed_from_another(better: Face) -> None:
     first, second = better.lock("a"), better.lock("b")
     first.acquire()
     second.acquire()
@@ -155,127 +136,47 @@ def test_token_cannot_be_guessed_from_another(better: Flavour) -> None:
 
 
 def test_forked_child_does_not_have_the_lock_of_its_parent(
-    better_blocking: Flavour, server: redis.Redis, tmp_path: Path
+    better_blocking: Face, tmp_path: Path
 ) -> None:
-    lock = better_blocking.lock(timeout=60)
+    lock, said = better_blocking.lock(timeout=60), tmp_path / "said"
     lock.acquire()
     if os.fork() == 0:
         try:
             lock.release()
         except LockError as error:
-            (tmp_path / "said").write_text(str(error))
+            said.write_text(str(error))
         finally:
             os._exit(0)
     os.wait()
-    assert server.get(KEY) == lock.local.token
-    assert (
-        (tmp_path / "said").read_text().startswith("Cannot release a lock that's not")
-    )
+    assert better_blocking.value() == lock.local.token
+    assert said.read_text().startswith("Cannot release a lock that's not")
     lock.release()
-
-
-# --- clients: settings are copied, sockets are not ----------------------------------
-
-
-def test_sockets_of_the_client_are_not_used(urls: list[str]) -> None:
-    lock = Lock(forbid_sockets(redis.Redis.from_url(urls[0])), KEY, timeout=5)
-    with lock:
-        assert lock.owned()
-        assert lock.extend(5)
-
-
-def test_lock_for_every_use_opens_one_connection(
-    urls: list[str], server: redis.Redis
-) -> None:
-    gc.collect()  # pools of other tests have circles
-    before = connections(server)
-    pool = redis.ConnectionPool.from_url(urls[0])
-    clients = [redis.Redis(connection_pool=pool) for _ in range(20)]
-    for client in clients:
-        with client.lock(KEY, 5, lock_class=Lock):
-            pass
-    assert connections(server) <= before + 1
-    del pool, clients, client
-    gc.collect()
-    assert wait_until(lambda: connections(server) <= before)
-
-
-@pytest.mark.parametrize("options", [(), ("--requirepass", "s3cret")], ids=["", "pass"])
-@pytest.mark.parametrize("unix", [False, True])
-def test_settings_of_the_client_are_copied(
-    unix: bool, options: tuple[str, ...]
-) -> None:
-    with LocalMasters(1, unix=unix, options=options) as masters:
-        url = masters.urls[0]
-        password = options[1] if options else None
-        client = impatient(url, password=password, db=3, decode_responses=True)
-        with Lock(client, KEY, timeout=5) as lock:
-            assert client.get(KEY) == lock.local.token.decode()
-        client.close()
-
-
-class OwnConnection(redis.Connection):
-    """A connection class that cannot be copied."""
-
-
-@pytest.mark.parametrize(
-    ("client", "message"),
-    [
-        (cluster, "a cluster client is not one master"),
-        (
-            lambda: Sentinel([("localhost", 1)]).master_for("mymaster"),
-            "the Sentinel service 'mymaster' has no fixed address",
-        ),
-        (
-            lambda: redis.Redis(
-                connection_pool=redis.ConnectionPool(connection_class=OwnConnection)
-            ),
-            r"the connection class .*OwnConnection is not redis-py's",
-        ),
-        (
-            lambda: redis.Redis(redis_connect_func=print),
-            "redis_connect_func cannot be copied: pass username, password and db",
-        ),
-        (
-            lambda: redis.Redis(ssl=True, ssl_ciphers="DEFAULT"),
-            "ssl_ciphers cannot be copied",
-        ),
-    ],
-)
-def test_client_that_cannot_be_copied_is_refused_when_the_lock_is_made(
-    client: Callable[[], Any], message: str
-) -> None:
-    for made in (client(), [client()]):
-        with pytest.raises(ConfigurationError, match=message) as raised:
-            Lock(made, KEY)
-        assert isinstance(raised.value, ValueError)
 
 
 # --- many masters -------------------------------------------------------------------
 
 
-def test_lock_of_a_list_of_clients_is_held_by_a_majority(
-    urls: list[str], servers: list[redis.Redis]
-) -> None:
-    clients = [impatient(url) for url in urls[:3]]
-    lock, rival = Lock(clients, KEY, timeout=10), Lock(clients, KEY, timeout=10)
+def test_lock_of_a_list_of_clients_is_held_by_a_majority(ours: Face) -> None:
+    clients = ours.clients[:3]
+    lock, rival = (ours.lock(client=clients, timeout=10) for _ in range(2))
     assert lock.acquire()
-    assert [server.get(KEY) for server in servers[:3]] == [lock.local.token] * 3
+    assert ours.values()[:3] == [lock.local.token] * 3
     assert not rival.acquire(blocking=False)
     assert (lock.locked(), lock.owned(), rival.owned()) == (True, True, False)
     assert lock.extend(10)
-    assert all(19_000 < server.pttl(KEY) <= 20_000 for server in servers[:3])
+    assert all(19_000 < left <= 20_000 for left in ours.lefts_ms())
     lock.release()
-    assert wait_until(lambda: [server.get(KEY) for server in servers] == [None] * 5)
+    assert ours.is_free()
 
 
 @pytest.mark.slow
 def test_lock_of_a_list_of_clients_does_without_a_minority(
-    masters: LocalMasters,
+    ours: Face, masters: LocalMasters
 ) -> None:
     masters.stop(0)
     masters.stop(1)
-    with Lock([impatient(url) for url in masters.urls], KEY, timeout=10) as lock:
+    clients = [ours.client(url) for url in masters.urls]
+    with ours.lock(client=clients, timeout=10) as lock:
         assert lock.owned()
     masters.stop(2)
     for ask in (lock.owned, lock.locked, lock.acquire):
@@ -283,12 +184,10 @@ def test_lock_of_a_list_of_clients_does_without_a_minority(
             ask()
 
 
-def test_minority_that_has_the_key_is_not_a_lock(
-    urls: list[str], servers: list[redis.Redis]
-) -> None:
-    servers[0].set(KEY, "another")
-    lock = Lock([impatient(url) for url in urls[:3]], KEY, timeout=10)
+def test_minority_that_has_the_key_is_not_a_lock(ours: Face) -> None:
+    ours.server.set(KEY, "another")
+    lock = ours.lock(client=ours.clients[:3], timeout=10)
     assert lock.locked() is False
     assert lock.acquire(blocking_timeout=8)  # once both others are connected
     lock.release()
-    assert servers[0].get(KEY) == b"another"
+    assert ours.value() == b"another"

@@ -12,8 +12,8 @@ from importlib.util import find_spec
 import pytest
 import redis
 
+from tests.compat.redis.face import OURS, THEIRS
 from tests.support.processes import environment_of_children
-from tests.support.redis_flavours import OURS, THEIRS
 from tests.support.waiting import SLACK, wait_until
 
 TIMEOUT, TICK = 3, 0.5  # s

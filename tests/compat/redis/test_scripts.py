@@ -8,8 +8,8 @@ import pytest
 import redis
 from redis.exceptions import LockNotOwnedError
 
+from tests.compat.redis.face import Face
 from tests.support.keys import KEY
-from tests.support.redis_flavours import OURS, OURS_ASYNCIO, Flavour, load
 
 # What RedBeat means by an extension: another time left, not a longer one.
 REPLACE = """
@@ -24,121 +24,93 @@ COOL_DOWN = """
 SCRIPTS = {"lua_extend": REPLACE, "lua_reacquire": COOL_DOWN, "lua_release": COOL_DOWN}
 
 
-def registered(flavour: Flavour, name: str) -> Any:
-    return flavour.default_client.register_script(SCRIPTS[name])
+def registered(face: Face, name: str) -> Any:
+    return face.default_client.register_script(SCRIPTS[name])
 
 
-def on_the_lock(flavour: Flavour, name: str) -> Any:
-    lock = flavour.lock(timeout=5)
-    setattr(lock, name, registered(flavour, name))
+def on_the_lock(face: Face, name: str) -> Any:
+    lock = face.lock(timeout=5)
+    setattr(lock, name, registered(face, name))
     return lock
 
 
-def in_the_body(flavour: Flavour, name: str) -> Any:
-    text = {f"{name.upper()}_SCRIPT": SCRIPTS[name]}
-    return lock_of(flavour, type("Own", (flavour.module.Lock,), text))
-
-
-def on_the_class(flavour: Flavour, name: str) -> Any:
-    own = type("Own", (flavour.module.Lock,), {})
-    setattr(own, name, registered(flavour, name))
-    return lock_of(flavour, own)
-
-
-def lock_of(flavour: Flavour, own: Any) -> Any:
+def own_class(face: Face, **attributes: Any) -> Any:
     # Theirs puts what one class has registered where all others find it.
-    for name in SCRIPTS:
-        if not flavour.is_ours and name not in vars(own):
-            setattr(own, name, None)
-    return flavour.usable(own(flavour.default_client, KEY, timeout=5))
+    empty = {} if face.is_ours else dict.fromkeys(SCRIPTS)
+    return type("Own", (face.Lock,), {**empty, **attributes})
 
 
-places = pytest.mark.parametrize("place", [on_the_lock, in_the_body, on_the_class])
+def in_the_body(face: Face, name: str) -> Any:
+    text = {f"{name.upper()}_SCRIPT": SCRIPTS[name]}
+    return face.made(own_class(face, **text), timeout=5)
 
 
-@places
-def test_extend_when_the_user_has_set_its_script_then_runs_that(
-    flavour: Flavour, server: redis.Redis, place: Any
-) -> None:
-    lock = place(flavour, "lua_extend")
+def on_the_class(face: Face, name: str) -> Any:
+    return face.made(own_class(face, **{name: registered(face, name)}), timeout=5)
+
+
+@pytest.mark.parametrize("place", [on_the_lock, in_the_body, on_the_class])
+def test_script_when_the_user_has_set_it_then_is_run(face: Face, place: Any) -> None:
+    lock = place(face, "lua_extend")
     lock.acquire()
     for _ in range(3):
         assert lock.extend(6) is True
-    assert 5000 < server.pttl(KEY) <= 6000  # not 23 s
+    assert 5000 < face.server.pttl(KEY) <= 6000  # not 23 s
     assert lock.owned()
     lock.release()
-    assert server.keys() == []
-
-
-@places
-def test_reacquire_when_the_user_has_set_its_script_then_runs_that(
-    flavour: Flavour, server: redis.Redis, place: Any
-) -> None:
-    lock = place(flavour, "lua_reacquire")
+    assert face.server.keys() == []
+    lock = place(face, "lua_reacquire")
     lock.acquire()
     assert lock.reacquire() is True
-    assert server.pttl(KEY) <= 700
-
-
-@places
-def test_release_when_the_user_has_set_its_script_then_runs_that(
-    flavour: Flavour, server: redis.Redis, place: Any
-) -> None:
-    lock = place(flavour, "lua_release")
-    with lock:
+    assert face.server.pttl(KEY) <= 700
+    face.server.delete(KEY)
+    with place(face, "lua_release") as lock:
         pass
-    assert 0 < server.pttl(KEY) <= 700
+    assert 0 < face.server.pttl(KEY) <= 700
     assert lock.local.token is None
 
 
-@pytest.mark.parametrize(
-    ("name", "call"),
-    [("lua_extend", "extend"), ("lua_reacquire", "reacquire"), ("lua_release", "")],
-)
+@pytest.mark.parametrize("name", SCRIPTS)
 def test_call_when_the_script_of_the_user_refuses_then_is_not_owned(
-    flavour: Flavour, server: redis.Redis, name: str, call: str
+    face: Face, name: str
 ) -> None:
-    lock = on_the_lock(flavour, name)
+    lock = on_the_lock(face, name)
     lock.acquire()
-    server.set(KEY, "another")
+    face.server.set(KEY, "another")
     with pytest.raises(LockNotOwnedError):
-        getattr(lock, call or "release")(*([1] if call == "extend" else []))
-    assert server.get(KEY) == b"another"
+        getattr(lock, name.removeprefix("lua_"))(*[1][: name == "lua_extend"])
+    assert face.value() == b"another"
 
 
 def test_lock_when_its_script_is_called_by_the_user_then_does_what_it_says(
-    flavour: Flavour, server: redis.Redis
+    face: Face,
 ) -> None:
     """As programs do it that give back a lock of which they know the token."""
-    lock = flavour.lock(timeout=5)
+    lock = face.lock(timeout=5)
     lock.acquire()
-    script, client = lock.lua_release, flavour.default_client
+    script, client = lock.lua_release, face.default_client
     assert script(keys=[lock.name], args=[lock.local.token], client=client) == 1
-    assert server.keys() == []
+    assert face.server.keys() == []
 
 
 def test_lock_when_another_client_is_set_then_uses_that(
-    flavour: Flavour, servers: list[redis.Redis], urls: list[str]
+    face: Face, servers: list[redis.Redis]
 ) -> None:
-    lock = flavour.lock(timeout=5)
-    lock.redis = flavour.client(urls[1])
+    lock = face.lock(timeout=5)
+    lock.redis = face.client(face.urls[1])
     lock.acquire()
     assert [server.exists(KEY) for server in servers[:2]] == [0, 1]
     lock.release()
     assert servers[1].keys() == []
 
 
-@pytest.mark.parametrize("module", [OURS, OURS_ASYNCIO])
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_script_when_set_for_a_list_of_clients_then_is_refused_at_once(
-    module: str, name: str, urls: list[str]
+    ours: Face, name: str
 ) -> None:
-    flavour = Flavour(module, urls[0])
-    clients = [flavour.default_client, flavour.client(urls[1])]
-    lock = load(module).Lock(clients, KEY)
+    lock = ours.Lock(ours.clients[:2], KEY)
     with pytest.raises(TypeError, match=f"{name}: one client runs it"):
-        setattr(lock, name, registered(flavour, name))
-    text = {f"{name.upper()}_SCRIPT": SCRIPTS[name]}
+        setattr(lock, name, registered(ours, name))
+    own = own_class(ours, **{f"{name.upper()}_SCRIPT": SCRIPTS[name]})
     with pytest.raises(TypeError, match=f"{name}: one client runs it"):
-        type("Own", (load(module).Lock,), text)(clients, KEY)
-    flavour.close()
+        own(ours.clients[:2], KEY)

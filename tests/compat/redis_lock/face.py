@@ -1,12 +1,11 @@
-"""The two modules, their keys, and a lock that is renewed often."""
+"""python-redis-lock and what replaces it, with a client of their one master."""
 
 from __future__ import annotations
 
-from types import ModuleType
+from functools import cached_property
 from typing import Any
 
-import redis
-
+from tests.compat import face
 from tests.support.keys import KEY
 
 PAIR = ("redis_lock", "fastredlock.compat.redis_lock")
@@ -21,6 +20,23 @@ class Hasty:
         self._lock_renewal_interval = 0.1
 
 
-def hasty(module: ModuleType, client: redis.Redis, **options: Any) -> Any:
-    cls: Any = type("HastyLock", (Hasty, module.Lock), {})
-    return cls(client, KEY, expire=1, auto_renewal=True, **options)
+class Face(face.Face):
+    """The module and a client."""
+
+    key = LOCK
+
+    @cached_property
+    def default_client(self) -> Any:
+        return self.client()
+
+    def lock(self, **options: Any) -> Any:
+        return self.Lock(self.default_client, KEY, **options)
+
+    def hasty(self) -> Any:
+        """Make a lock that is renewed often."""
+        cls: Any = type("HastyLock", (Hasty, self.Lock), {})
+        return cls(self.default_client, KEY, expire=1, auto_renewal=True)
+
+    def value(self) -> Any:
+        """Return what the server stores for the lock."""
+        return self.server.get(LOCK)

@@ -2,90 +2,53 @@
 
 from __future__ import annotations
 
-import logging
+import re
 import threading
-from types import ModuleType
 from typing import Any
 
 import pytest
 import redis
 
-from fastredlock.compat import redis_lock as ours
-from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL
+from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL, Face
 from tests.support.keys import KEY
-from tests.support.redis_flavours import count_together
-from tests.support.two_libraries import (
-    assert_exclude_each_other,
-    differing,
-    other_process,
-    own_names,
-    surface,
-)
+from tests.support.two_libraries import load, other_process
 from tests.support.waiting import stopwatch, wait_until
 
-theirs = pytest.importorskip("redis_lock", reason="extra compat-test")
-
-
-# What differs in the surface, and why. What differs in behaviour are the tests with
-# `better`: bugs that are not copied.
-DIFFERENCES = dict.fromkeys(
-    (
-        *("EXTEND_SCRIPT", "RESET_SCRIPT", "RESET_ALL_SCRIPT", "UNLOCK_SCRIPT"),
-        *("Lock.extend_script", "Lock.reset_script", "Lock.reset_all_script"),
-        *("Lock.unlock_script", "Lock.register_scripts"),
-    ),
-    "what would be called is not what runs: the engine has scripts of its own",
-)
-
-
-def test_surface_differs_where_the_table_says_so() -> None:
-    plain = (bytes, logging.Logger)
-    values = [name for name, value in vars(theirs).items() if isinstance(value, plain)]
-    names = own_names(theirs) + values
-    found = differing(surface(theirs, names), surface(ours, names))
-    assert {name.partition(":")[0] for name in found} == DIFFERENCES.keys()
-
+decoding = pytest.mark.parametrize("decode_responses", [False, True])
 
 # --- the wire -----------------------------------------------------------------------
 
 
+@decoding
 def test_lock_is_a_key_with_the_id_and_without_expiry(
-    module: ModuleType, any_client: redis.Redis, server: redis.Redis
+    face: Face, decode_responses: bool
 ) -> None:
-    lock = module.Lock(any_client, KEY)
+    lock = face.Lock(face.client(decode_responses=decode_responses), KEY)
     id_before = lock.id
     assert lock.acquire() is True
-    assert server.keys() == [LOCK.encode()]
-    assert server.get(LOCK) == lock.id.encode() == id_before.encode()
+    assert face.server.keys() == [LOCK.encode()]
+    assert face.value() == lock.id.encode() == id_before.encode()
     assert len(lock.id) == 24
-    assert server.ttl(LOCK) == -1
+    assert face.server.ttl(LOCK) == -1
     assert lock.release() is None
-    assert server.keys() == [SIGNAL.encode()]
+    assert face.server.keys() == [SIGNAL.encode()]
 
 
-def test_release_leaves_one_signal_for_a_while(
-    module: ModuleType, client: redis.Redis, server: redis.Redis
-) -> None:
+def test_release_leaves_one_signal_for_a_while(face: Face) -> None:
     for _ in range(3):
-        with module.Lock(client, KEY):
+        with face.lock():
             pass
-    assert server.lrange(SIGNAL, 0, -1) == [b"1"]
-    assert 0 < server.pttl(SIGNAL) <= 1000
-    with module.Lock(client, KEY, signal_expire=5000):
+    assert face.server.lrange(SIGNAL, 0, -1) == [b"1"]
+    assert 0 < face.server.pttl(SIGNAL) <= 1000
+    with face.lock(signal_expire=5000):
         pass
-    assert 4000 < server.pttl(SIGNAL) <= 5000
+    assert 4000 < face.server.pttl(SIGNAL) <= 5000
 
 
 @pytest.mark.parametrize(("expire", "seconds"), [(10, 10), (9.9, 9), ("10", 10)])
-def test_expire_is_in_whole_seconds(
-    module: ModuleType,
-    client: redis.Redis,
-    server: redis.Redis,
-    expire: Any,
-    seconds: int,
-) -> None:
-    module.Lock(client, KEY, expire=expire).acquire()
-    assert seconds * 1000 - 900 < server.pttl(LOCK) <= seconds * 1000
+def test_expire_is_in_whole_seconds(face: Face, expire: Any, seconds: int) -> None:
+    face.lock(expire=expire).acquire()
+    assert seconds * 1000 - 900 < face.server.pttl(LOCK) <= seconds * 1000
 
 
 @pytest.mark.parametrize(
@@ -97,47 +60,24 @@ def test_expire_is_in_whole_seconds(
         ("ä", "ä".encode()),
     ],
 )
-def test_id_that_is_given_is_stored(
-    module: ModuleType,
-    client: redis.Redis,
-    server: redis.Redis,
-    given: Any,
-    stored: bytes,
-) -> None:
-    lock = module.Lock(client, KEY, id=given)
+def test_id_that_is_given_is_stored(face: Face, given: Any, stored: bytes) -> None:
+    lock = face.lock(id=given)
     assert lock.acquire()
-    assert server.get(LOCK) == stored == lock.id.encode()
+    assert face.value() == stored == lock.id.encode()
     lock.release()
-    assert server.get(LOCK) is None
+    assert face.value() is None
 
 
-@pytest.mark.slow
-def test_theirs_in_another_process_and_this_one_exclude_each_other(
-    module: ModuleType, client: redis.Redis, urls: list[str]
-) -> None:
-    class Here:
-        lock = module.Lock(client, KEY)
-
-        def take(self) -> bool:
-            return bool(self.lock.acquire(blocking=False))
-
-        def release(self) -> None:
-            self.lock.release()
-
-    with other_process("redis-lock", PAIR[0], KEY, [urls[0]]) as there:
-        assert_exclude_each_other(Here(), there)
-
-
-@pytest.mark.parametrize(("here", "there"), [PAIR, PAIR[::-1], (PAIR[1], PAIR[1])])
+@pytest.mark.parametrize("there", PAIR)
 @pytest.mark.slow
 def test_waiter_in_another_process_is_woken_by_the_release(
-    here: str, there: str, client: redis.Redis, urls: list[str], server: redis.Redis
+    face: Face, there: str
 ) -> None:
-    lock = {theirs.__name__: theirs, ours.__name__: ours}[here].Lock(client, KEY)
+    lock = face.lock()
     lock.acquire()
-    with other_process("redis-lock", there, KEY, [urls[0]]) as waiter:
+    with other_process("redis-lock", there, KEY, face.urls) as waiter:
         waiter.tell("wait")
-        assert wait_until(lambda: is_waited_for(server))
+        assert wait_until(lambda: is_waited_for(face.server))
         with stopwatch() as elapsed:
             lock.release()
             assert waiter.answer() == "True"
@@ -149,21 +89,14 @@ def is_waited_for(server: redis.Redis) -> bool:
     return any(each["cmd"] == "blpop" for each in server.client_list())
 
 
-@pytest.mark.slow
-def test_fleet_of_both_loses_no_update(client: redis.Redis) -> None:
-    locks = [module.Lock(client, KEY, expire=20) for module in (theirs, ours) * 3]
-    assert count_together(locks) == 120
-
-
-def test_key_that_our_roll_back_deletes_wakes_a_waiter_of_theirs(
-    client: redis.Redis, server: redis.Redis
-) -> None:
-    lock = ours.Lock(client, KEY)
+def test_key_that_our_roll_back_deletes_wakes_a_waiter_of_theirs(ours: Face) -> None:
+    lock = ours.lock()
     lock.acquire()
-    waiter = threading.Thread(target=theirs.Lock(client, KEY).acquire, daemon=True)
+    waiting = load(PAIR[0]).Lock(ours.default_client, KEY)
+    waiter = threading.Thread(target=waiting.acquire, daemon=True)
     waiter.start()
-    assert wait_until(lambda: is_waited_for(server))
-    lock._locks._driver.abandon(lock._lease._round)  # type: ignore[union-attr]
+    assert wait_until(lambda: is_waited_for(ours.server))
+    lock._locks._driver.abandon(lock._lease._round)
     waiter.join(8)
     assert not waiter.is_alive()
 
@@ -172,10 +105,10 @@ def test_key_that_our_roll_back_deletes_wakes_a_waiter_of_theirs(
 
 
 def test_lock_of_another_is_not_acquired_without_blocking(
-    module: ModuleType, client: redis.Redis, caplog: pytest.LogCaptureFixture
+    face: Face, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with module.Lock(client, KEY):
-        assert module.Lock(client, KEY).acquire(blocking=False) is False
+    with face.lock():
+        assert face.lock().acquire(blocking=False) is False
     assert [(each.name, each.getMessage()) for each in caplog.records] == [
         ("redis_lock.acquire", f"Failed to acquire Lock({LOCK!r}).")
     ]
@@ -183,57 +116,41 @@ def test_lock_of_another_is_not_acquired_without_blocking(
 
 @pytest.mark.parametrize("timeout", [1, "1", 1.9])
 @pytest.mark.slow
-def test_timeout_ends_the_wait(
-    module: ModuleType, client: redis.Redis, timeout: Any
-) -> None:
-    module.Lock(client, KEY).acquire()
+def test_timeout_ends_the_wait(face: Face, timeout: Any) -> None:
+    face.lock().acquire()
     with stopwatch() as elapsed:
-        assert module.Lock(client, KEY).acquire(timeout=timeout) is False
+        assert face.lock().acquire(timeout=timeout) is False
         assert 0.9 < elapsed() < 3
 
 
 @pytest.mark.slow
-def test_acquire_waits_for_the_end_of_a_lock_that_expires(
-    module: ModuleType, client: redis.Redis
-) -> None:
-    first = module.Lock(client, KEY, expire=1)
-    second = module.Lock(client, KEY, expire=1)
+def test_acquire_waits_for_the_end_of_a_lock_that_expires(face: Face) -> None:
+    first, second = face.lock(expire=1), face.lock(expire=1)
     first.acquire()
     assert second.acquire(blocking=False) is False
     assert second.acquire() is True
-    with pytest.raises(module.NotAcquired):
+    with pytest.raises(face.NotAcquired):
         first.release()
     second.release()
 
 
-def test_lock_is_acquired_once(module: ModuleType, client: redis.Redis) -> None:
-    lock = module.Lock(client, KEY)
+def test_lock_is_acquired_once(face: Face) -> None:
+    lock = face.lock()
     with lock:
         for options in ({}, {"blocking": False}, {"blocking": False, "timeout": 1}):
-            with pytest.raises(module.AlreadyAcquired, match=r"^Already acquired from"):
+            with pytest.raises(face.AlreadyAcquired, match=r"^Already acquired from"):
                 lock.acquire(**options)
-        same = module.Lock(client, KEY, id=lock.id)
         with pytest.raises(RuntimeError, match=r"^Already acquired from this Lock"):
-            same.acquire()
-    with lock:
-        pass
-
-
-def test_own_id_under_which_another_acquired_is_already_acquired(
-    module: ModuleType, client: redis.Redis
-) -> None:
-    lock = module.Lock(client, KEY)
-    module.Lock(client, KEY, id=lock.id).acquire()
-    with pytest.raises(module.AlreadyAcquired):
+            face.lock(id=lock.id).acquire()
+    face.lock(id=lock.id).acquire()  # another, with the id of this one
+    with pytest.raises(face.AlreadyAcquired):
         lock.acquire()
 
 
-def test_lock_that_was_reset_by_another_can_be_acquired_again(
-    module: ModuleType, client: redis.Redis
-) -> None:
-    lock = module.Lock(client, KEY)
+def test_lock_that_was_reset_by_another_can_be_acquired_again(face: Face) -> None:
+    lock = face.lock()
     lock.acquire()
-    module.Lock(client, KEY).reset()
+    face.lock().reset()
     assert lock.acquire(blocking=False) is True
     lock.release()
 
@@ -241,82 +158,57 @@ def test_lock_that_was_reset_by_another_can_be_acquired_again(
 @pytest.mark.parametrize(
     ("options", "arguments", "error", "message"),
     [
-        (
-            {},
-            {"blocking": False, "timeout": 1},
-            "TimeoutNotUsable",
-            "Timeout cannot be used if blocking=False",
-        ),
-        (
-            {},
-            {"timeout": -1},
-            "InvalidTimeout",
-            "Timeout (-1) cannot be less than or equal to 0",
-        ),
-        (
-            {"expire": 1},
-            {"timeout": 2},
-            "TimeoutTooLarge",
-            "Timeout (2) cannot be greater than expire (1)",
-        ),
+        ({}, [False, 1], "TimeoutNotUsable", "Timeout cannot be used if blocking=F"),
+        ({}, [True, -1], "InvalidTimeout", "Timeout (-1) cannot be less than or equa"),
+        ({"expire": 1}, [True, 2], "TimeoutTooLarge", "Timeout (2) cannot be greater "),
     ],
 )
 def test_acquire_with_a_bad_timeout_raises(
-    module: ModuleType,
-    client: redis.Redis,
-    options: dict[str, Any],
-    arguments: dict[str, Any],
-    error: str,
-    message: str,
+    face: Face, options: dict[str, Any], arguments: list[Any], error: str, message: str
 ) -> None:
-    with pytest.raises(getattr(module, error)) as raised:
-        module.Lock(client, KEY, **options).acquire(**arguments)
-    assert str(raised.value) == message
+    with pytest.raises(getattr(face, error), match=f"^{re.escape(message)}") as raised:
+        face.lock(**options).acquire(*arguments)
     assert isinstance(raised.value, RuntimeError)
 
 
-def test_bad_arguments_are_refused(module: ModuleType, client: redis.Redis) -> None:
-    refused: list[tuple[dict[str, Any], type[Exception], str]] = [
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
         ({"expire": -1}, ValueError, "^A negative expire is not acceptable.$"),
         ({"auto_renewal": True}, ValueError, "^Expire may not be None when auto_ren"),
         ({"id": 42}, TypeError, "^Incorrect type for `id`. Must be bytes/str not <cl"),
-    ]
-    for options, error, message in refused:
-        with pytest.raises(error, match=message):
-            module.Lock(client, KEY, **options)
+    ],
+)
+def test_bad_arguments_are_refused(
+    face: Face, options: dict[str, Any], error: Any, message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        face.lock(**options)
     with pytest.raises(ValueError, match=r"^redis_client must be instance of Stri"):
-        module.Lock("redis://localhost", KEY)
+        face.Lock("redis://localhost", KEY)
 
 
 # --- the context manager ------------------------------------------------------------
 
 
-def test_with_block_holds_the_lock(module: ModuleType, client: redis.Redis) -> None:
-    lock = module.Lock(client, KEY)
+def test_with_block_holds_the_lock(face: Face) -> None:
+    lock = face.lock()
     with lock as entered:
         assert entered is lock
         assert lock.locked()
+        second = face.lock(blocking=False)
+        with pytest.raises(face.NotAcquired, match=r"^Lock\(lock:orders:42\) is not"):
+            second.__enter__()
     assert not lock.locked()
 
 
-def test_with_block_that_may_not_wait_raises(
-    module: ModuleType, client: redis.Redis
-) -> None:
-    with module.Lock(client, KEY):
-        lock = module.Lock(client, KEY, blocking=False)
-        with pytest.raises(module.NotAcquired, match=r"^Lock\(lock:orders:42\) is not"):
-            lock.__enter__()
-
-
-def test_with_block_that_lost_the_lock_raises_at_its_end(
-    module: ModuleType, client: redis.Redis, server: redis.Redis
-) -> None:
-    with pytest.raises(module.NotAcquired), module.Lock(client, KEY):
-        server.delete(LOCK)
+def test_with_block_that_lost_the_lock_raises_at_its_end(face: Face) -> None:
+    with pytest.raises(face.NotAcquired), face.lock():
+        face.server.delete(LOCK)
 
 
 def test_with_block_that_raises_and_lost_the_lock_raises_what_the_body_raised(
-    better: ModuleType, client: redis.Redis, server: redis.Redis
+    better: Face,
 ) -> None:
-    with pytest.raises(ZeroDivisionError), better.Lock(client, KEY):
-        assert server.delete(LOCK) / 0
+    with pytest.raises(ZeroDivisionError), better.lock():
+        assert better.server.delete(LOCK) / 0

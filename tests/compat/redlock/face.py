@@ -1,12 +1,22 @@
-"""The two modules, and the type of what makes clients for them."""
+"""redlock-py and what replaces it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Any
 
-import redis
+from tests.compat import face
 
 PAIR = ("redlock", "fastredlock.compat.redlock")
 TTL = 10_000  # ms
 
-Impatient = Callable[[list[str]], list[redis.Redis]]  # fixture impatient
+
+class Face(face.Face):
+    """The module, and managers on the five masters."""
+
+    def manager(self, *options: Any, **named: Any) -> Any:
+        return self.Redlock(self.urls, *options, **named)
+
+    def sets(self) -> int:
+        """Count the SET commands of the first server so far."""
+        stats: dict[str, Any] = self.server.info("commandstats")
+        return int(stats.get("cmdstat_set", {}).get("calls", 0))

@@ -1,4 +1,4 @@
-"""Bugs of redlock-py that are not copied, and clients that are handed over."""
+"""Bugs of redlock-py that are not copied, and what ours does besides."""
 
 from __future__ import annotations
 
@@ -6,31 +6,21 @@ import random
 import subprocess
 import sys
 import time
-from types import ModuleType
-from typing import Any
 
 import pytest
-import redis
 
 from fastredlock.testing import LocalMasters
-from tests.compat.redlock.face import PAIR, TTL, Impatient
+from tests.compat.redlock.face import TTL, Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.threads import in_threads
-from tests.support.two_libraries import forbid_sockets, load, not_copied
+from tests.support.threads import later
 from tests.support.waiting import stopwatch
-
-OURS = PAIR[1]
-better = not_copied(*PAIR)
-
-
-# --- bugs that are not copied ---------------------------------------------------------
 
 
 def test_quorum_is_a_lock_although_another_server_is_down(
-    better: ModuleType, masters: LocalMasters, impatient: Impatient
+    better: Face, masters: LocalMasters
 ) -> None:
-    manager = better.Redlock(impatient(masters.urls))
+    manager = better.Redlock([better.client(url) for url in masters.urls])
     masters.stop(4)
     lock = manager.lock(KEY, TTL)  # theirs: raises, and leaves four keys behind
     assert lock
@@ -38,19 +28,15 @@ def test_quorum_is_a_lock_although_another_server_is_down(
     assert manager.lock(KEY, TTL)
 
 
-def test_no_delay_after_the_last_try(
-    better: ModuleType, clients: list[redis.Redis]
-) -> None:
-    manager = better.Redlock(clients, retry_count=1, retry_delay=1)
+def test_no_delay_after_the_last_try(better: Face) -> None:
+    manager = better.Redlock(better.clients, retry_count=1, retry_delay=1)
     assert manager.lock(KEY, TTL)
     with stopwatch() as elapsed:
         assert manager.lock(KEY, TTL) is False
         assert elapsed() < 0.9
 
 
-def test_every_try_has_a_key_of_its_own(
-    better: ModuleType, urls: list[str], servers: list[redis.Redis]
-) -> None:
+def test_every_try_has_a_key_of_its_own(better: Face) -> None:
     drawn = []
 
     class Watched(better.Redlock):  # type: ignore[name-defined]
@@ -58,16 +44,14 @@ def test_every_try_has_a_key_of_its_own(
             drawn.append(super().get_unique_id())
             return bytes(drawn[-1])
 
-    assert better.Redlock(urls).lock(KEY, TTL)
-    assert Watched(urls, retry_count=3, retry_delay=0.001).lock(KEY, TTL) is False
+    assert better.manager().lock(KEY, TTL)
+    watched = Watched(better.urls, retry_count=3, retry_delay=0.001)
+    assert watched.lock(KEY, TTL) is False
     assert len(set(drawn)) == 3
 
 
-def test_key_cannot_be_predicted_from_the_seed_of_random(
-    better: ModuleType, urls: list[str]
-) -> None:
-    manager = better.Redlock(urls)
-    keys = []
+def test_key_cannot_be_predicted_from_the_seed_of_random(better: Face) -> None:
+    manager, keys = better.manager(), []
     for _ in range(2):
         random.seed(7)
         keys.append(manager.get_unique_id())
@@ -75,17 +59,16 @@ def test_key_cannot_be_predicted_from_the_seed_of_random(
 
 
 def test_validity_when_the_wall_clock_is_set_back_then_is_not_longer_than_the_ttl(
-    better: ModuleType, clients: list[redis.Redis], monkeypatch: pytest.MonkeyPatch
+    better: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    manager = better.Redlock(clients)
-    hours = iter(range(100, 0, -1))
+    manager, hours = better.Redlock(better.clients), iter(range(100, 0, -1))
     monkeypatch.setattr(time, "time", lambda: next(hours) * 3600.0)
     assert manager.lock(KEY, TTL).validity < TTL
 
 
-def test_ttl_is_checked_under_optimisation_as_well(better: ModuleType) -> None:
+def test_ttl_is_checked_under_optimisation_as_well(better: Face) -> None:
     code = (
-        f"import sys; sys.path[:0] = {sys.path!r}; from {better.__name__} import *\n"
+        f"import sys; sys.path[:0] = {sys.path!r}; from {better.name} import *\n"
         "try: Redlock(['redis://localhost']).lock_instance(None, 'k', b'v', 1.5)\n"
         "except ValueError: print('refused')"
     )
@@ -95,73 +78,19 @@ def test_ttl_is_checked_under_optimisation_as_well(better: ModuleType) -> None:
     assert told.stdout == "refused\n"
 
 
-# --- clients that are handed over -----------------------------------------------------
+# --- ours alone -----------------------------------------------------------------------
 
 
-def test_sockets_of_clients_are_never_used(urls: list[str]) -> None:
-    clients = [forbid_sockets(redis.Redis.from_url(url)) for url in urls]
-    manager = load(OURS).Redlock(clients)
-    lock = manager.lock(KEY, TTL)
-    manager.unlock(lock)
-    assert manager.lock_instance(clients[0], KEY, b"v", TTL)
-
-
-def test_clients_share_one_set_of_connections(
-    clients: list[redis.Redis], servers: list[redis.Redis]
-) -> None:
-    assert load(OURS).Redlock(clients).lock("first", TTL)
-    connected = servers[0].info("clients")["connected_clients"]
-    for i in range(5):
-        assert load(OURS).Redlock(clients).lock(f"second:{i}", TTL)
-    again = servers[0].info("clients")["connected_clients"]
-    assert again == connected
-
-
-@pytest.mark.parametrize("decode_responses", [False, True])
-def test_settings_of_clients_are_copied(
-    redlock: ModuleType, decode_responses: bool
-) -> None:
-    with LocalMasters(1, options=("--requirepass", "s3cret")) as masters:
-        options: dict[str, Any] = {"password": "s3cret", "db": 3}
-        options["decode_responses"] = decode_responses
-        client = redis.Redis(host="127.0.0.1", port=masters.ports[0], **options)
-        lock = redlock.Redlock([client]).lock(KEY, TTL)
-        stored = client.get(KEY)
-        assert stored == (lock.key.decode() if decode_responses else lock.key)
-        client.close()
-
-
-def test_unix_socket_of_a_client_is_copied(redlock: ModuleType) -> None:
-    with LocalMasters(1, unix=True) as masters:
-        client = redis.Redis.from_url(masters.urls[0])
-        manager = redlock.Redlock([client])
-        assert manager.lock(KEY, TTL).key == client.get(KEY)
-        client.close()
-
-
-def test_client_that_cannot_be_copied_is_named() -> None:
-    sentinel = pytest.importorskip("redis.sentinel").Sentinel([("h", 26379)])
-    ours = load(OURS)
-    with pytest.raises(Warning, match="Sentinel service 'orders' has no fixed address"):
-        ours.Redlock([sentinel.master_for("orders")])
-    pool = redis.ConnectionPool(connection_class=type("Own", (redis.Connection,), {}))
-    with pytest.raises(Warning, match=r"connection class .*Own is not redis-py's own"):
-        ours.Redlock([redis.Redis(connection_pool=pool)])
-    client = redis.Redis(credential_provider=object())  # type: ignore[arg-type]
-    with pytest.raises(Warning, match="credential_provider of type object"):
-        ours.Redlock([client])
-
-
-def test_same_database_twice_is_refused() -> None:
+def test_same_database_twice_is_refused(ours: Face) -> None:
     """Theirs takes it, and never gets a lock."""
     with pytest.raises(Warning, match="are the same database"):
-        load(OURS).Redlock([{"host": "h", "db": 1}, {"host": "h", "db": 1}])
+        ours.Redlock([{"host": "h", "db": 1}, {"host": "h", "db": 1}])
 
 
 def test_failed_try_is_logged_with_what_every_server_said(
-    masters: LocalMasters, caplog: pytest.LogCaptureFixture
+    ours: Face, masters: LocalMasters, caplog: pytest.LogCaptureFixture
 ) -> None:
-    manager = load(OURS).Redlock(masters.urls, retry_count=1)
+    manager = ours.Redlock(masters.urls, retry_count=1)
     for i in range(3):
         masters.stop(i)
     assert manager.lock(KEY, TTL) is False
@@ -169,16 +98,9 @@ def test_failed_try_is_logged_with_what_every_server_said(
     assert f"127.0.0.1:{masters.ports[0]} FAILED" in caplog.text
 
 
-def test_first_try_waits_for_connections_longer_than_for_a_round(
-    urls: list[str],
-) -> None:
-    with Proxy(urls[0]) as slow:
-        manager = load(OURS).Redlock([slow.url], retry_count=1)
+def test_first_try_waits_for_connections_longer_than_for_a_round(ours: Face) -> None:
+    with Proxy(ours.urls[0]) as slow:
+        manager = ours.Redlock([slow.url], retry_count=1)
         slow.set(holds_down=True)
-
-        def heal() -> None:
-            time.sleep(0.3)
-            slow.heal()
-
-        _, lock = in_threads([heal, lambda: manager.lock(KEY, 2_000)])
-        assert lock  # a round with this ttl waits 0.1 s
+        with later(0.3, slow.heal):
+            assert manager.lock(KEY, 2_000)  # a round with this ttl waits 0.1 s
