@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from fastredlock._core import (
-    Engine,
-    Operation,
-    Round,
-    Script,
-    Scripts,
-    Terms,
-    Vote,
-    by_hand_connected,
-    by_hand_open_due,
-    by_hand_outgoing,
-    by_hand_receive,
-    by_hand_start,
-    by_hand_submit,
-)
+from hiredis import Reader
+
+from fastredlock import _core
+from fastredlock._core import Engine, Operation, Round, Script, Scripts, Terms, Vote
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
+
+# What is done to an engine: `hand.lost(engine, 0, "cut", now_ns)`.
+connected, lost = _core.by_hand_connected, _core.by_hand_lost
+open_due, pass_time = _core.by_hand_open_due, _core.by_hand_pass_time
+outgoing, receive = _core.by_hand_outgoing, _core.by_hand_receive
+start, submit = _core.by_hand_start, _core.by_hand_submit
+hand_on = _core.by_hand_hand_on
+conclude, withdraw = _core.by_hand_conclude, _core.by_hand_withdraw
+finish, returned = _core.by_hand_finish, _core.by_hand_return
+begin_close, awaits_replies = _core.by_hand_begin_close, _core.by_hand_awaits_replies
+by_hand, take_events = _core.by_hand_engine, _core.by_hand_take_events
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -32,6 +32,7 @@ SCRIPTS = Scripts(
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
 NO_NATIVE = b"*2\r\n_\r\n_\r\n"  # to COMMAND INFO
+TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
 ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
 
 
@@ -73,15 +74,31 @@ def make_ready(
 
     `native`: what each answers to COMMAND INFO; by default none has such commands.
     """
-    for i in by_hand_open_due(engine, True, now_ns):
-        by_hand_connected(engine, i, now_ns)
-        by_hand_outgoing(engine, i)
+    for i in open_due(engine, True, now_ns):
+        connected(engine, i, now_ns)
+        outgoing(engine, i)
         told = native[i] if native else NO_NATIVE
-        by_hand_receive(engine, i, handshake_replies(infos[i], told), now_ns)
-        if scripts.MARKER in by_hand_outgoing(engine, i):
-            by_hand_receive(engine, i, marked, now_ns)
-        by_hand_outgoing(engine, i)
+        receive(engine, i, handshake_replies(infos[i], told), now_ns)
+        if scripts.MARKER in outgoing(engine, i):
+            receive(engine, i, marked, now_ns)
+        outgoing(engine, i)
     return engine
+
+
+def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
+    """Make an engine whose masters are all connected."""
+    told = [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)]
+    return make_ready(new_engine(count, max_ttl_ns), told)
+
+
+def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
+    """Take what a master is sent, command by command, without TIME."""
+    reader = Reader(notEnoughData=False)
+    reader.feed(outgoing(engine, master))
+    commands = []
+    while (words := reader.gets()) is not False:
+        commands.append(words)
+    return [words for words in commands if words != [b"TIME"]]
 
 
 def begin(
@@ -89,7 +106,7 @@ def begin(
 ) -> Round:
     """Start a round; its commands stand in the outgoing buffers."""
     round = engine.new_round(int(operation), b"key", b"token-%d" % now_ns, TERMS)
-    by_hand_start(engine, round, now_ns)
+    start(engine, round, now_ns)
     return round
 
 
@@ -97,7 +114,7 @@ def release_adopted(engine: Engine, now_ns: int) -> Round:
     """Release what another process took; the engine finishes it once it is closed."""
     lease = engine.new_adopted(b"key", b"token-%d" % now_ns, TERMS)
     release = engine.new_release(lease, TERMS)
-    by_hand_submit(engine, release, now_ns)
+    submit(engine, release, now_ns)
     return release
 
 
@@ -107,7 +124,7 @@ def begin_all(
     """Start a round of two keys."""
     token = b"token-%d" % now_ns
     round = engine.new_round(int(operation), (b"a", b"b"), token, TERMS)
-    by_hand_start(engine, round, now_ns)
+    start(engine, round, now_ns)
     return round
 
 

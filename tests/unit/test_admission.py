@@ -8,20 +8,8 @@ from time import thread_time_ns
 
 import pytest
 
-from fastredlock._core import (
-    Engine,
-    Operation,
-    Round,
-    Verdict,
-    by_hand_connected,
-    by_hand_engine,
-    by_hand_finish,
-    by_hand_outgoing,
-    by_hand_pass_time,
-    by_hand_receive,
-    by_hand_submit,
-    by_hand_withdraw,
-)
+from fastredlock._core import Engine, Operation, Round, Verdict
+from tests.support import by_hand as hand
 from tests.support.by_hand import (
     MS,
     START_NS,
@@ -37,7 +25,7 @@ FEW, MANY = 500, 8_000  # a quadratic cost is 256 times as much, a linear one 16
 
 def cold_engine() -> Engine:
     engine = new_engine(5)
-    by_hand_engine(engine)
+    hand.by_hand(engine)
     return engine
 
 
@@ -47,15 +35,15 @@ def submit(engine: Engine, count: int, now_ns: int = START_NS) -> list[Round]:
     for i in range(count):
         acquire = int(Operation.ACQUIRE)
         round = engine.new_round(acquire, b"%d" % i, b"t", TERMS, left_ns=1000 * MS)
-        by_hand_submit(engine, round, now_ns)
+        hand.submit(engine, round, now_ns)
         rounds.append(round)
     return rounds
 
 
 def answer_handshake(engine: Engine, index: int, now_ns: int) -> None:
-    by_hand_connected(engine, index, now_ns)
-    by_hand_outgoing(engine, index)
-    by_hand_receive(engine, index, handshake_replies(info(run_id=str(index))), now_ns)
+    hand.connected(engine, index, now_ns)
+    hand.outgoing(engine, index)
+    hand.receive(engine, index, handshake_replies(info(run_id=str(index))), now_ns)
 
 
 def cost_of(work: Callable[[int], object], count: int) -> int:
@@ -82,7 +70,7 @@ def test_withdraw_when_many_wait_for_connections_then_each_costs_the_same() -> N
     def wait_and_leave(count: int) -> None:
         engine = cold_engine()
         for round in reversed(submit(engine, count)):
-            by_hand_withdraw(engine, round, START_NS)
+            hand.withdraw(engine, round, START_NS)
 
     assert cost_of(wait_and_leave, MANY) < 64 * cost_of(wait_and_leave, FEW)
 
@@ -99,8 +87,8 @@ def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
         gc.disable()  # a collection looks at all rounds
         try:
             began = thread_time_ns()
-            by_hand_pass_time(engine, now_ns)
-            by_hand_finish(engine, now_ns)
+            hand.pass_time(engine, now_ns)
+            hand.finish(engine, now_ns)
             cost = (thread_time_ns() - began) / count
         finally:
             gc.enable()
@@ -116,9 +104,9 @@ def test_acquire_when_a_quorum_is_connected_then_all_that_waited_are_opened() ->
     rounds = submit(engine, 3)
     for index in range(3):
         answer_handshake(engine, index, START_NS + MS)
-    by_hand_finish(engine, START_NS + MS)
+    hand.finish(engine, START_NS + MS)
     assert not any(round.is_opened for round in rounds)  # the others get as long
-    by_hand_pass_time(engine, START_NS + 12 * MS)
+    hand.pass_time(engine, START_NS + 12 * MS)
     assert all(round.is_opened for round in rounds)
     assert [round.opened_ns for round in rounds] == [START_NS + 12 * MS] * 3
 
@@ -128,10 +116,10 @@ def test_acquire_when_one_of_several_that_wait_is_withdrawn_then_it_is_not_sent(
 ):
     engine = cold_engine()
     first, second, third = submit(engine, 3)
-    by_hand_withdraw(engine, second, START_NS)
+    hand.withdraw(engine, second, START_NS)
     for index in range(5):
         answer_handshake(engine, index, START_NS + MS)
-    by_hand_finish(engine, START_NS + MS)
+    hand.finish(engine, START_NS + MS)
     assert [each.is_opened for each in (first, second, third)] == [True, False, True]
 
 
@@ -141,8 +129,8 @@ def test_votes_when_most_of_the_timeout_went_on_connecting_then_say_so() -> None
     (round,) = submit(engine, 1)
     for i in range(3):
         answer_handshake(engine, i, START_NS + 900 * MS)
-    by_hand_connected(engine, 3, START_NS + 999 * MS)
-    by_hand_pass_time(engine, START_NS + 1100 * MS)
+    hand.connected(engine, 3, START_NS + 999 * MS)
+    hand.pass_time(engine, START_NS + 1100 * MS)
     assert [text for _, text, _ in round.votes()[:4]] == [
         *["not connected in time: 10 ms were left for this"] * 3,
         "not connected in time: no answer to the handshake yet",

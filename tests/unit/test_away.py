@@ -7,23 +7,26 @@ import logging
 import pytest
 
 from fastredlock import FastRedlock
-from fastredlock._core import Engine, by_hand_lost, by_hand_open_due
+from fastredlock._core import Engine
 from fastredlock.testing import LocalMasters
-from tests.support.by_hand import START_NS, S, info, make_ready, new_engine
+from tests.support import by_hand as hand
+from tests.support.by_hand import (
+    START_NS,
+    S,
+    info,
+    make_ready,
+    ready_engine,
+)
 
 NAME = "127.0.0.1:7001"
 AWAY = (logging.WARNING, NAME, "not connected for 11 s: refused")
 
 
-def ready_engine() -> Engine:
-    return make_ready(new_engine(), [info(run_id="a")])
-
-
 def lose(engine: Engine, *seconds: int) -> list[tuple[int, str, str]]:
     """Have a connection, or an attempt, fail at these times; return the lines."""
     for at in seconds:
-        by_hand_open_due(engine, True, START_NS + at * S)
-        by_hand_lost(engine, 0, "refused", START_NS + at * S)
+        hand.open_due(engine, True, START_NS + at * S)
+        hand.lost(engine, 0, "refused", START_NS + at * S)
     return engine.take_unlogged()
 
 

@@ -14,17 +14,9 @@ from fastredlock._core import (
     TokenSource,
     Verdict,
     Vote,
-    by_hand_begin_close,
-    by_hand_connected,
-    by_hand_engine,
-    by_hand_finish,
-    by_hand_outgoing,
-    by_hand_receive,
-    by_hand_return,
-    by_hand_submit,
-    by_hand_withdraw,
     new_acquires,
 )
+from tests.support import by_hand as hand
 from tests.support.rounds import MS, T0, TERMS, S, new_engine
 
 HANDSHAKE = b"*0\r\n" + 9 * b"+OK\r\n"  # HELLO; SETNAME, INFO, COMMAND, six scripts
@@ -35,8 +27,8 @@ SHORT = Terms(100, 3 * MS, 5 * MS)  # what a ttl of 0.1 s comes to
 def connect(engine: Engine, now_ns: int = T0) -> None:
     """Let every master that is being connected become READY."""
     for index in range(3):
-        by_hand_connected(engine, index, now_ns)
-        by_hand_receive(engine, index, HANDSHAKE, now_ns)
+        hand.connected(engine, index, now_ns)
+        hand.receive(engine, index, HANDSHAKE, now_ns)
     sent(engine)
 
 
@@ -44,12 +36,12 @@ def connect(engine: Engine, now_ns: int = T0) -> None:
 def engine() -> Engine:
     """Connect three masters; what they are sent is taken by `sent`."""
     engine = new_engine()
-    by_hand_engine(engine)
-    by_hand_submit(engine, engine.new_connecting(), T0)
+    hand.by_hand(engine)
+    hand.submit(engine, engine.new_connecting(), T0)
     connect(engine)
-    by_hand_finish(engine, T0)
+    hand.finish(engine, T0)
     first = engine.new_round(int(Operation.ACQUIRE), b"first", b"token", TERMS)
-    by_hand_submit(engine, first, T0)
+    hand.submit(engine, first, T0)
     answer(engine, b"+OK\r\n" + TIME, T0, 3)
     sent(engine)
     return engine
@@ -66,7 +58,7 @@ def tokens(count: int) -> list[bytes]:
 def sent(engine: Engine, index: int = 0) -> list[tuple[bytes, bytes]]:
     """Take what each master is sent; list the commands and keys of one of them."""
     reader = hiredis.Reader(notEnoughData=None)
-    taken = [by_hand_outgoing(engine, i) for i in range(3)]
+    taken = [hand.outgoing(engine, i) for i in range(3)]
     reader.feed(taken[index])
     words = iter(reader.gets, None)
     return [(w[0], w[1] if w[0] == b"SET" else w[-2]) for w in words if len(w) > 3]
@@ -77,8 +69,8 @@ def answer(
 ) -> None:
     """Let some masters say this, then finish what is closed."""
     for index in range(masters):
-        by_hand_receive(engine, index, reply, at_ns)
-    by_hand_finish(engine, at_ns)
+        hand.receive(engine, index, reply, at_ns)
+    hand.finish(engine, at_ns)
 
 
 def verdicts(batch: Batch) -> set[Verdict]:
@@ -87,7 +79,7 @@ def verdicts(batch: Batch) -> set[Verdict]:
 
 def taken_in(engine: Engine, count: int, terms: Terms = TERMS) -> Batch:
     batch = new_acquires(engine, keys(count), terms, tokens(count))
-    by_hand_submit(engine, batch, T0)
+    hand.submit(engine, batch, T0)
     return batch
 
 
@@ -120,7 +112,7 @@ def test_window_when_it_is_full_then_the_rest_waits_until_half_of_it_is_done(
 
 def test_window_when_keys_are_big_then_counts_their_bytes(engine: Engine) -> None:
     big = [b"%d" % i + bytes(300_000) for i in range(9)]
-    by_hand_submit(engine, new_acquires(engine, big, TERMS, tokens(len(big))), T0)
+    hand.submit(engine, new_acquires(engine, big, TERMS, tokens(len(big))), T0)
     assert len(sent(engine)) == 4
     answer(engine, b"+OK\r\n")
     assert len(sent(engine)) == 1
@@ -145,7 +137,7 @@ def test_acquires_when_one_is_unreachable_then_the_rest_is_never_sent(
     answer(engine, b"-OOM no\r\n")
     assert batch.is_finished
     assert batch.failure is batch.rounds[0]
-    by_hand_return(engine, batch, T0 + MS)
+    hand.returned(engine, batch, T0 + MS)
     answer(engine, b"+OK\r\n" * 1023, T0 + 2 * MS)
     commands = sent(engine)
     assert {name for name, _ in commands} == {b"EVAL"}
@@ -160,7 +152,7 @@ def test_acquires_when_a_validity_is_over_at_the_end_then_all_are_withdrawn(
     answer(engine, b"+OK\r\n" * 2)
     assert batch.failure is None
     sent(engine)
-    by_hand_return(engine, batch, T0 + 97 * MS)
+    hand.returned(engine, batch, T0 + 97 * MS)
     assert batch.failure is batch.rounds[0]
     assert batch.failure.verdict is Verdict.TOO_LATE
     assert sent(engine) == [(b"EVAL", key) for key in keys(2)]
@@ -172,7 +164,7 @@ def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
     batch = taken_in(engine, 2000)
     sent(engine)
     for _ in range(2):
-        by_hand_withdraw(engine, batch, T0 + MS)
+        hand.withdraw(engine, batch, T0 + MS)
     assert sent(engine) == [(b"EVAL", key) for key in keys(1024)]
     answer(engine, b"+OK\r\n" * 1024, T0 + 2 * MS)
     assert sent(engine) == []
@@ -191,9 +183,9 @@ def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
     engine: Engine,
 ) -> None:
     batch = released(engine, 3000)
-    by_hand_submit(engine, batch, T0)
+    hand.submit(engine, batch, T0)
     for _ in range(2):
-        by_hand_withdraw(engine, batch, T0)
+        hand.withdraw(engine, batch, T0)
     # The rest goes with the source: nobody will read what comes of it.
     names = [b"EVALSHA"] * 1024 + [b"EVAL"] * (3000 - 1024)
     assert sent(engine) == list(zip(names, keys(3000), strict=True))
@@ -201,7 +193,7 @@ def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
 
 def test_releases_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
     batch = released(engine, 2000)
-    by_hand_submit(engine, batch, T0)
+    hand.submit(engine, batch, T0)
     answer(engine, b"-OOM no\r\n" + b":1\r\n" * 1023)
     assert not batch.is_finished
     answer(engine, b":1\r\n" * 976)
@@ -216,7 +208,7 @@ def extended(engine: Engine, count: int) -> Batch:
         Round(int(Operation.ACQUIRE), key, b"token", TERMS, 3) for key in keys(count)
     ]
     batch = Batch([engine.new_extension(lease, TERMS) for lease in leases])
-    by_hand_submit(engine, batch, T0)
+    hand.submit(engine, batch, T0)
     return batch
 
 
@@ -237,7 +229,7 @@ def test_extensions_when_the_engine_is_closed_then_the_rest_ends_unreachable(
 ) -> None:
     batch = extended(engine, 3000)
     assert len(sent(engine)) == 1024
-    by_hand_begin_close(engine, T0)
+    hand.begin_close(engine, T0)
     answer(engine, b":1\r\n" * 1024)
     assert batch.is_finished
     assert sent(engine) == []
@@ -251,7 +243,7 @@ def test_extensions_when_withdrawn_then_are_not_sent_and_undo_nothing(
 ) -> None:
     batch = extended(engine, 2000)
     assert len(sent(engine)) == 1024
-    by_hand_withdraw(engine, batch, T0)
+    hand.withdraw(engine, batch, T0)
     assert sent(engine) == []
     assert all(round.is_finished for round in batch.rounds[1024:])
 
@@ -286,9 +278,9 @@ def test_replies_when_cut_anywhere_then_each_is_read_as_its_own(
 def test_reply_when_nobody_asked_for_it_then_ends_the_connection(
     engine: Engine, reply: bytes
 ) -> None:
-    by_hand_receive(engine, 0, reply, T0)
+    hand.receive(engine, 0, reply, T0)
     assert engine.states[0][1] == "sent a reply nobody asked for"
     batch = taken_in(engine, 1)
-    by_hand_receive(engine, 1, b":1\r\n" + reply, T0)
+    hand.receive(engine, 1, b":1\r\n" + reply, T0)
     assert "fits no question" in engine.states[1][1]
     assert batch.rounds[0].votes()[1][0] is Vote.FAILED

@@ -42,31 +42,34 @@ def test_grants_count_in_the_window_alone_and_a_caller_without_any_has_none() ->
     assert run.rate() == pytest.approx(1 / 900e-9)
 
 
-def test_gap_is_from_release_to_the_next_grant_of_another_process() -> None:
-    run = run_of(
-        Turn(1, 1, 0, 240, 300),  # the logs of two processes, one after the other
-        Turn(1, 1, 301, 320, 330),
-        Turn(0, 0, 0, 150, 200),
-    )
-    assert run.gaps_ns() == [40]
+@pytest.mark.parametrize(
+    ("turns", "gaps"),
+    [
+        # the logs of two processes, one after the other
+        ([(1, 240, 300), (1, 320, 330), (0, 150, 200)], [40]),
+        ([(0, 150, 0), (1, 500, 510)], []),  # a holder that was killed
+        ([(0, 950, 990), (1, 1_020, 1_030)], []),  # a grant outside of the window
+    ],
+)
+def test_gap_is_from_release_to_the_next_grant_of_another_process(
+    turns: list[tuple[int, int, int]], gaps: list[int]
+) -> None:
+    run = run_of(*(Turn(who, who, 0, *stamps) for who, *stamps in turns))
+    assert run.gaps_ns() == gaps
 
 
-def test_gap_is_none_where_a_holder_was_killed_or_the_grant_is_outside() -> None:
-    killed = run_of(Turn(0, 0, 0, 150, 0), Turn(1, 1, 0, 500, 510))
-    outside = run_of(Turn(0, 0, 0, 950, 990), Turn(1, 1, 0, 1_020, 1_030))
-    assert killed.gaps_ns() == outside.gaps_ns() == []
-
-
-def test_overlap_is_found_although_a_later_turn_of_others_is_in_between() -> None:
-    run = run_of(
-        Turn(0, 0, 0, 100, 500), Turn(1, 1, 0, 200, 210), Turn(1, 1, 211, 400, 410)
-    )
-    assert run.overlaps() == 2
-
-
-def test_turns_that_follow_each_other_are_no_overlap() -> None:
-    run = run_of(Turn(1, 1, 0, 500, 600), Turn(0, 0, 0, 100, 500))
-    assert run.overlaps() == 0
+@pytest.mark.parametrize(
+    ("turns", "overlaps"),
+    [
+        # found although a later turn of others is in between
+        ([(0, 0, 100, 500), (1, 0, 200, 210), (1, 211, 400, 410)], 2),
+        ([(1, 0, 500, 600), (0, 0, 100, 500)], 0),
+    ],
+)
+def test_overlap_is_a_turn_that_begins_before_another_has_ended(
+    turns: list[tuple[int, int, int, int]], overlaps: int
+) -> None:
+    assert run_of(*(Turn(t[0], *t) for t in turns)).overlaps() == overlaps
 
 
 def test_update_is_lost_when_fewer_are_counted_than_turns_that_made_one() -> None:
@@ -75,31 +78,34 @@ def test_update_is_lost_when_fewer_are_counted_than_turns_that_made_one() -> Non
     assert run_of(*turns, updates=2).lost_updates() == 0
 
 
-def test_wait_that_is_not_over_with_the_window_counts_up_to_its_end() -> None:
-    assert run_of(Turn(0, 0, 20, 0, 0)).longest_wait_ns() == 980
-    assert run_of(Turn(0, 0, 20, 5_000, 6_000)).longest_wait_ns() == 980
-
-
-def test_wait_that_was_over_before_the_window_does_not_count() -> None:
-    run = run_of(Turn(0, 0, 0, 90, 110), Turn(0, 0, 110, 130, 140))
-    assert run.longest_wait_ns() == 20
-
-
-def test_stall_is_a_free_lock_that_a_waiter_does_not_get() -> None:
-    run = in_ms(Turn(0, 0, 0, 1, 10), Turn(1, 1, 0, 111, 112))
-    assert run.stalls() == 1
-
-
-def test_free_lock_is_no_stall_before_somebody_wants_it() -> None:
-    run = in_ms(Turn(0, 0, 0, 1, 10), Turn(1, 1, 200, 201, 202))
-    assert run.stalls() == 0
-
-
-def test_free_lock_is_a_stall_when_another_waiter_came_earlier() -> None:
-    run = in_ms(
-        Turn(0, 0, 0, 1, 10), Turn(1, 1, 200, 201, 202), Turn(0, 0, 20, 300, 301)
+@pytest.mark.parametrize(
+    ("turns", "longest_ns"),
+    [
+        ([(20, 0, 0)], 980),  # not over with the window: up to its end
+        ([(20, 5_000, 6_000)], 980),
+        ([(0, 90, 110), (110, 130, 140)], 20),  # the first was over before
+    ],
+)
+def test_longest_wait_is_of_those_that_the_window_has_a_part_of(
+    turns: list[tuple[int, int, int]], longest_ns: int
+) -> None:
+    assert run_of(*(Turn(0, 0, *turn) for turn in turns)).longest_wait_ns() == (
+        longest_ns
     )
-    assert run.stalls() == 1
+
+
+@pytest.mark.parametrize(
+    ("turns", "stalls"),
+    [
+        ([(0, 0, 1, 10), (1, 0, 111, 112)], 1),
+        ([(0, 0, 1, 10), (1, 200, 201, 202)], 0),  # nobody wanted it before
+        ([(0, 0, 1, 10), (1, 200, 201, 202), (0, 20, 300, 301)], 1),
+    ],
+)
+def test_stall_is_a_free_lock_that_a_waiter_does_not_get(
+    turns: list[tuple[int, int, int, int]], stalls: int
+) -> None:
+    assert in_ms(*(Turn(t[0], *t) for t in turns)).stalls() == stalls
 
 
 def test_pair_lasts_from_a_call_to_the_next_one() -> None:
@@ -110,10 +116,7 @@ def test_pair_lasts_from_a_call_to_the_next_one() -> None:
 @pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 2), (51, 3), (99, 4)])
 def test_percentile_is_a_value_that_was_measured(percent: int, value: int) -> None:
     assert percentile([4, 2, 1, 3], percent) == value
-
-
-def test_percentile_of_nothing_is_none() -> None:
-    assert percentile([], 50) is None
+    assert percentile([], percent) is None
 
 
 def test_middle_run_has_the_median_fairness() -> None:

@@ -10,15 +10,9 @@ from contextlib import contextmanager
 import pytest
 
 from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
-from fastredlock._core import (
-    Engine,
-    by_hand_engine,
-    by_hand_lost,
-    by_hand_outgoing,
-    by_hand_submit,
-    by_hand_withdraw,
-)
+from fastredlock._core import Engine
 from fastredlock.testing import LocalMasters
+from tests.support import by_hand as hand
 from tests.support.by_hand import (
     START_NS,
     TERMS,
@@ -129,15 +123,15 @@ def test_pass_when_it_is_over_then_garbage_is_collected_as_before(
 def engine_of_three(*lost: int) -> Engine:
     """Make an engine of three masters that has lost some: their votes are made."""
     engine = make_ready(new_engine(3), [info(run_id=f"id{i}") for i in range(3)])
-    by_hand_engine(engine)
+    hand.by_hand(engine)
     for i in lost:
-        by_hand_lost(engine, i, "cut", START_NS)
+        hand.lost(engine, i, "cut", START_NS)
     return engine
 
 
 def commands(engine: Engine) -> list[tuple[int, int]]:
     """Count the SETs and the releases that stand in the outgoing buffers."""
-    sent = [by_hand_outgoing(engine, i) for i in range(3)]
+    sent = [hand.outgoing(engine, i) for i in range(3)]
     return [(each.count(b"SET"), each.count(b"EVAL")) for each in sent]
 
 
@@ -147,11 +141,11 @@ def test_round_when_withdrawn_before_it_is_taken_in_then_is_sent_once_or_never()
     """Its own follower comes after the one that withdraws it."""
     engine = engine_of_three(1)
     taken = engine.new_round(0, b"key", b"token", TERMS)
-    by_hand_withdraw(engine, taken, T0)
-    by_hand_submit(engine, taken, T0)
+    hand.withdraw(engine, taken, T0)
+    hand.submit(engine, taken, T0)
     assert commands(engine) == [(0, 0)] * 3
     release = engine.new_release(begin(engine, T0), TERMS)
     commands(engine)
-    by_hand_withdraw(engine, release, T0)
-    by_hand_submit(engine, release, T0)
+    hand.withdraw(engine, release, T0)
+    hand.submit(engine, release, T0)
     assert commands(engine) == [(0, 1), (0, 0), (0, 1)]

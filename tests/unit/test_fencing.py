@@ -12,16 +12,10 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    by_hand_begin_close,
-    by_hand_finish,
-    by_hand_lost,
-    by_hand_pass_time,
-    by_hand_submit,
-    by_hand_take_events,
-    by_hand_withdraw,
     vote_of_reply,
 )
 from fastredlock._options import fence_scripts, scripts
+from tests.support import by_hand as hand
 from tests.support.by_hand import MS, TERMS, S, said_of
 from tests.support.fenced import (
     KEPT_MS,
@@ -78,7 +72,7 @@ def test_acquire_without_expiry_says_so_to_the_script() -> None:
     engine = ready_engine()
     terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
     round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
-    by_hand_submit(engine, round, T0)
+    hand.submit(engine, round, T0)
     head = [b"EVALSHA", fence_scripts.ACQUIRE_ALL_SHA1, b"1", b"key", b"token", b"0"]
     assert sent(engine)[0][:6] == head
 
@@ -298,8 +292,8 @@ def test_second_write_when_no_quorum_confirms_then_the_round_is_lost_and_undone(
     assert round.deadline_ns == T0 + MS + TERMS.timeout_ns  # as long again, once
     sent(engine)
     hear(engine, T0 + 2 * MS, said)
-    by_hand_pass_time(engine, T0 + MS + TERMS.timeout_ns)
-    by_hand_finish(engine, T0 + MS + TERMS.timeout_ns)
+    hand.pass_time(engine, T0 + MS + TERMS.timeout_ns)
+    hand.finish(engine, T0 + MS + TERMS.timeout_ns)
     assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
     assert round.may_hold == 0b111
     for master in range(3):
@@ -317,7 +311,7 @@ def test_second_write_of_a_single_try_ends_in_two_round_timeouts_with_the_wait()
     round = engine.new_round(
         int(Operation.ACQUIRE), b"key", b"token", TERMS, 1, began_ns
     )
-    by_hand_submit(engine, round, T0)
+    hand.submit(engine, round, T0)
     hear(engine, T0 + MS, number(7), number(9))
     assert round.deadline_ns == T0 + TERMS.timeout_ns
 
@@ -331,11 +325,11 @@ def test_second_write_when_nothing_was_in_flight_before_then_ends_at_its_deadlin
     round = begin(engine, T0, b"a", b"b")
     said = [(i, False, number(each), "") for i, each in enumerate((7, 9, 7))]
     assert engine.next_ns <= T0  # so the step looks for the next due time
-    by_hand_take_events(engine, said, 0, T0 + MS)
+    hand.take_events(engine, said, 0, T0 + MS)
     assert round.verdict is Verdict.OPEN
     assert engine.next_ns <= round.deadline_ns
-    by_hand_pass_time(engine, round.deadline_ns)
-    by_hand_finish(engine, round.deadline_ns)
+    hand.pass_time(engine, round.deadline_ns)
+    hand.finish(engine, round.deadline_ns)
     assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
 
 
@@ -360,7 +354,7 @@ def test_second_write_when_its_connection_is_lost_then_the_set_is_repeated() -> 
     engine = ready_engine()
     round = grant(engine, 7, 9)
     sent(engine)
-    by_hand_lost(engine, 0, "cut", T0 + 2 * MS)
+    hand.lost(engine, 0, "cut", T0 + 2 * MS)
     connect(engine, 0, T0 + 3 * MS)
     words = sent(engine)[-1]
     assert words[:2] == [b"EVAL", fence_scripts.ACQUIRE_AGAIN]
@@ -373,7 +367,7 @@ def test_second_write_when_its_connection_is_lost_then_the_set_is_repeated() -> 
 def test_second_write_when_its_caller_has_left_then_is_not_sent() -> None:
     engine = ready_engine()
     round = begin(engine)
-    by_hand_withdraw(engine, round, T0)
+    hand.withdraw(engine, round, T0)
     for master in range(3):
         sent(engine, master)
     hear(engine, T0 + MS, number(7), number(9))
@@ -383,7 +377,7 @@ def test_second_write_when_its_caller_has_left_then_is_not_sent() -> None:
 def test_second_write_when_the_client_is_closed_then_the_round_ends() -> None:
     engine = ready_engine()
     round = grant(engine, 7, 9)
-    by_hand_begin_close(engine, T0 + 2 * MS)
+    hand.begin_close(engine, T0 + 2 * MS)
     assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
     assert is_release(sent(engine)[-1])
 
@@ -393,7 +387,7 @@ def test_second_write_when_the_gate_refuses_the_round_then_it_is_taken() -> None
     engine = ready_engine()
     round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", TERMS)
     round.wait_in_turn(T0)
-    by_hand_submit(engine, round, T0)
+    hand.submit(engine, round, T0)
     gate = next(i for i in range(3) if sent(engine, i))
     turn = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n*4\r\n:1\r\n:-2\r\n:0\r\n:1\r\n"
     others = [number(7 + i) for i in range(3)]
@@ -417,7 +411,7 @@ def test_number_of_an_adopted_lease_is_the_one_that_is_given() -> None:
 def test_repeated_acquire_is_the_script_with_a_number() -> None:
     engine = ready_engine(1)
     round = begin(engine)
-    by_hand_lost(engine, 0, "cut", T0 + MS)
+    hand.lost(engine, 0, "cut", T0 + MS)
     connect(engine, 0, T0 + 2 * MS)
     words = sent(engine)[-1]
     assert words[:2] == [b"EVAL", fence_scripts.ACQUIRE_AGAIN]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from hiredis import Reader
 
 from fastredlock._core import (
     Engine,
@@ -13,38 +12,27 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    by_hand_conclude,
-    by_hand_connected,
-    by_hand_engine,
-    by_hand_finish,
-    by_hand_lost,
-    by_hand_open_due,
-    by_hand_outgoing,
-    by_hand_pass_time,
-    by_hand_receive,
-    by_hand_start,
-    by_hand_submit,
-    by_hand_withdraw,
 )
 from fastredlock._options import scripts
+from tests.support import by_hand as hand
 from tests.support.by_hand import (
     HELLO,
     MS,
     START_NS,
     TERMS,
+    TIME_REPLY,
     S,
     begin,
-    begin_all,
     handshake_replies,
     info,
     make_ready,
     new_engine,
     said_of,
+    sent,
 )
 
 T0 = START_NS + 3600 * S  # ready for so long that the connection is known to work
 SMALL = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
-TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"
 
 
 def rest_of_handshake(run_id: str, **fields: object) -> bytes:
@@ -63,21 +51,11 @@ def hello(client_id: int) -> bytes:
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
     """Connect `count` masters by hand, long ago."""
     engine = new_engine(count, max_ttl_ns)
-    by_hand_engine(engine)
+    hand.by_hand(engine)
     return make_ready(
         engine,
         [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)],
     )
-
-
-def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
-    """Take what a master is sent, command by command, without TIME."""
-    reader = Reader(notEnoughData=False)
-    reader.feed(by_hand_outgoing(engine, master))
-    commands = []
-    while (words := reader.gets()) is not False:
-        commands.append(words)
-    return [words for words in commands if words != [b"TIME"]]
 
 
 def reconnect(
@@ -85,22 +63,22 @@ def reconnect(
 ) -> list[list[bytes]]:
     """Open the connection to master 0, which began by itself; list what is said."""
     assert engine.states[0][0] is MasterState.CONNECTING
-    by_hand_connected(engine, 0, at_ns)
-    by_hand_receive(engine, 0, hello(client_id), at_ns)
-    by_hand_outgoing(engine, 0)
-    by_hand_receive(engine, 0, rest, at_ns)
+    hand.connected(engine, 0, at_ns)
+    hand.receive(engine, 0, hello(client_id), at_ns)
+    hand.outgoing(engine, 0)
+    hand.receive(engine, 0, rest, at_ns)
     return sent(engine)
 
 
 def cut(engine: Engine, at_ns: int) -> None:
     """Lose the connection of master 0 with all replies in flight."""
     sent(engine)
-    by_hand_lost(engine, 0, "cut", at_ns)
+    hand.lost(engine, 0, "cut", at_ns)
 
 
 def release_of(engine: Engine, lease: Round, at_ns: int) -> Round:
     release = engine.new_release(lease, TERMS)
-    by_hand_start(engine, release, at_ns)
+    hand.start(engine, release, at_ns)
     return release
 
 
@@ -113,9 +91,23 @@ def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done() -> None:
     assert reconnect(engine, T0 + 2 * MS) == [
         [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", round.token, ttl]
     ]
-    by_hand_receive(engine, 0, b":1\r\n", T0 + 3 * MS)
+    hand.receive(engine, 0, b":1\r\n", T0 + 3 * MS)
     assert round.is_won
     assert round.valid_until_ns == T0 + 10 * S - TERMS.drift_ns  # of its first write
+
+
+@pytest.mark.parametrize("reason", ["cut again", "connection refused"])
+def test_round_when_its_next_connection_fails_too_then_has_failed_there(
+    reason: str,
+) -> None:
+    engine = ready_engine()
+    round = begin(engine, T0)
+    cut(engine, T0 + MS)
+    if reason == "cut again":
+        reconnect(engine, T0 + 2 * MS)
+    hand.lost(engine, 0, reason, T0 + 3 * MS)
+    assert said_of(round) == (Vote.FAILED, reason)
+    assert round.verdict is Verdict.UNREACHABLE
 
 
 @pytest.mark.parametrize("operation", [Operation.EXTEND, Operation.INSPECT])
@@ -127,16 +119,6 @@ def test_script_when_cut_then_is_asked_again(operation: Operation) -> None:
     assert reconnect(engine, T0 + 2 * MS) == first
 
 
-def test_acquire_of_all_when_cut_then_is_asked_again() -> None:
-    engine = ready_engine()
-    begin_all(engine, T0)
-    (first,) = sent(engine)
-    cut(engine, T0 + MS)
-    assert reconnect(engine, T0 + 2 * MS) == [
-        [b"EVAL", scripts.ACQUIRE_AGAIN, *first[2:]]
-    ]
-
-
 def test_repeated_acquire_when_refused_then_is_taken_and_may_hold_all_the_same() -> (
     None
 ):
@@ -144,7 +126,7 @@ def test_repeated_acquire_when_refused_then_is_taken_and_may_hold_all_the_same()
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    by_hand_receive(engine, 0, b":0\r\n", T0 + 3 * MS)
+    hand.receive(engine, 0, b":0\r\n", T0 + 3 * MS)
     assert round.verdict is Verdict.TAKEN
     assert round.may_hold == 1  # the SET of the first connection may still be executed
 
@@ -158,9 +140,9 @@ def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_don
     round = begin(engine, T0, operation)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    by_hand_receive(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
+    hand.receive(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
     assert (round.verdict, round.may_hold) == (Verdict.UNREACHABLE, 1)
-    by_hand_conclude(engine, round, T0 + 3 * MS)
+    hand.conclude(engine, round, T0 + 3 * MS)
     releases = [words[:2] for words in sent(engine)]
     is_acquire = operation is Operation.ACQUIRE
     assert releases == [[b"EVAL", scripts.RELEASE]] * is_acquire
@@ -170,7 +152,7 @@ def test_repeated_acquire_when_it_has_no_expiry_then_gives_none() -> None:
     engine = ready_engine()
     terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
     round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
-    by_hand_start(engine, round, T0)
+    hand.start(engine, round, T0)
     cut(engine, T0 + MS)
     assert reconnect(engine, T0 + 2 * MS) == [
         [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", b"token"]
@@ -184,20 +166,20 @@ def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
     """A slow script, or a restart with its data: nobody would send it again."""
     engine = ready_engine()
     lease = begin(engine, T0)
-    by_hand_receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    hand.receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
-    by_hand_receive(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
+    hand.receive(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
     assert release.verdict is Verdict.UNREACHABLE
     refusing = b"".join(b"-%b\r\n" % text for _ in range(REST.count(b"\r\n")))
     for second in (1, 2):
-        assert by_hand_open_due(engine, True, T0 + second * S) == [0]
+        assert hand.open_due(engine, True, T0 + second * S) == [0]
         assert reconnect(engine, T0 + second * S, rest=refusing) == []
         assert engine.states[0][0] is MasterState.BACKOFF
-    assert by_hand_open_due(engine, True, T0 + 3 * S) == [0]
+    assert hand.open_due(engine, True, T0 + 3 * S) == [0]
     assert [words[:2] for words in reconnect(engine, T0 + 3 * S)] == [
         [b"EVAL", scripts.RELEASE]
     ]
-    by_hand_receive(engine, 0, b":1\r\n", T0 + 4 * S)
+    hand.receive(engine, 0, b":1\r\n", T0 + 4 * S)
     assert release.may_hold == 0
 
 
@@ -206,27 +188,9 @@ def test_repeated_acquire_when_it_gets_the_answer_to_a_set_then_is_strange() -> 
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS)
-    by_hand_receive(engine, 0, b"+OK\r\n", T0 + 3 * MS)
+    hand.receive(engine, 0, b"+OK\r\n", T0 + 3 * MS)
     assert round.verdict is Verdict.UNREACHABLE
     assert engine.states[0][0] is MasterState.BACKOFF
-
-
-def test_round_when_cut_twice_then_has_failed_there() -> None:
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
-    reconnect(engine, T0 + 2 * MS)
-    by_hand_lost(engine, 0, "cut again", T0 + 3 * MS)
-    assert said_of(round) == (Vote.FAILED, "cut again")
-
-
-def test_round_when_the_next_connection_is_refused_then_has_failed_there() -> None:
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
-    by_hand_lost(engine, 0, "connection refused", T0 + 2 * MS)
-    assert said_of(round) == (Vote.FAILED, "connection refused")
-    assert round.verdict is Verdict.UNREACHABLE
 
 
 def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() -> None:
@@ -234,9 +198,9 @@ def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() 
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     assert engine.next_ns <= round.deadline_ns
-    by_hand_pass_time(engine, round.deadline_ns)
+    hand.pass_time(engine, round.deadline_ns)
     assert said_of(round)[0] is Vote.SILENT
-    by_hand_conclude(engine, round, round.deadline_ns)
+    hand.conclude(engine, round, round.deadline_ns)
     said = reconnect(engine, round.deadline_ns + MS)
     assert [words[0] for words in said] == [b"EVAL"]  # its roll-back, and nothing else
 
@@ -245,7 +209,7 @@ def test_round_when_undone_between_two_connections_then_is_not_asked_again() -> 
     engine = ready_engine()
     round = begin(engine, T0)
     cut(engine, T0 + MS)
-    by_hand_withdraw(engine, round, T0 + 2 * MS)
+    hand.withdraw(engine, round, T0 + 2 * MS)
     said = reconnect(engine, T0 + 3 * MS)
     assert [words[:2] for words in said] == [[b"EVAL", scripts.RELEASE]]
 
@@ -255,10 +219,10 @@ def test_round_when_the_master_owed_a_reply_for_too_long_then_is_not_asked_again
 ):
     engine = ready_engine()
     round = engine.new_round(int(Operation.INSPECT), b"key", b"-", Terms(0, 0, 9 * S))
-    by_hand_start(engine, round, T0)
+    hand.start(engine, round, T0)
     sent(engine)
-    by_hand_pass_time(engine, T0 + MS)
-    by_hand_pass_time(engine, T0 + 11 * S)
+    hand.pass_time(engine, T0 + MS)
+    hand.pass_time(engine, T0 + 11 * S)
     assert engine.states[0][0] is MasterState.BACKOFF
 
 
@@ -278,12 +242,12 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> Non
     """Seen: the first was executed, its reply lost."""
     engine = ready_engine()
     lease = begin(engine, T0)
-    by_hand_receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    hand.receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
     cut(engine, T0 + 3 * MS)
     said = reconnect(engine, T0 + 4 * MS)
     assert said == [[b"EVAL", scripts.RELEASE, b"1", b"key", lease.token]]
-    by_hand_receive(engine, 0, b":0\r\n", T0 + 5 * MS)
+    hand.receive(engine, 0, b":0\r\n", T0 + 5 * MS)
     assert release.is_won
     assert not release.may_hold
 
@@ -291,9 +255,9 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> Non
 def test_release_when_sent_for_the_first_time_and_refused_then_is_gone() -> None:
     engine = ready_engine()
     lease = begin(engine, T0)
-    by_hand_receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    hand.receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = release_of(engine, lease, T0 + 2 * MS)
-    by_hand_receive(engine, 0, b":0\r\n", T0 + 3 * MS)
+    hand.receive(engine, 0, b":0\r\n", T0 + 3 * MS)
     assert release.verdict is Verdict.TAKEN
 
 
@@ -301,19 +265,19 @@ def test_release_when_cut_then_waits_for_every_master() -> None:
     engine = ready_engine(3)
     lease = begin(engine, T0)
     for i in range(3):
-        by_hand_receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+        hand.receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 + MS)
     release = engine.new_release(lease, TERMS)
-    by_hand_submit(engine, release, T0 + 2 * MS)
+    hand.submit(engine, release, T0 + 2 * MS)
     cut(engine, T0 + 3 * MS)
     for i in (1, 2):
-        by_hand_receive(engine, i, b":1\r\n", T0 + 4 * MS)
-    by_hand_finish(engine, T0 + 4 * MS)
+        hand.receive(engine, i, b":1\r\n", T0 + 4 * MS)
+    hand.finish(engine, T0 + 4 * MS)
     assert (release.is_won, release.is_finished) == (True, False)
     reconnect(engine, T0 + 5 * MS)
-    by_hand_finish(engine, T0 + 5 * MS)
+    hand.finish(engine, T0 + 5 * MS)
     assert not release.is_finished  # its answer may be that the script is not known
-    by_hand_receive(engine, 0, b":1\r\n", T0 + 6 * MS)
-    by_hand_finish(engine, T0 + 6 * MS)
+    hand.receive(engine, 0, b":1\r\n", T0 + 6 * MS)
+    hand.finish(engine, T0 + 6 * MS)
     assert release.is_finished
 
 
@@ -331,7 +295,7 @@ def lost_with_client_id(client_id: int) -> Engine:
     cut(engine, T0 + MS)
     reconnect(engine, T0 + 2 * MS, client_id=client_id)
     begin(engine, T0 + 3 * MS)
-    by_hand_receive(engine, 0, b":1\r\n", T0 + 4 * MS)
+    hand.receive(engine, 0, b":1\r\n", T0 + 4 * MS)
     cut(engine, T0 + 5 * MS)
     return engine
 
@@ -356,7 +320,7 @@ def test_lost_connection_when_it_was_ended_then_is_not_ended_again(
 ) -> None:
     engine = lost_with_client_id(77)
     connected_again(engine, 78, "id0")
-    by_hand_receive(engine, 0, reply + b":1\r\n", T0 + S + MS)
+    hand.receive(engine, 0, reply + b":1\r\n", T0 + S + MS)
     assert engine.states[0][0] is MasterState.READY
     begin(engine, T0 + 2 * S)
     cut(engine, T0 + 2 * S + MS)
@@ -372,20 +336,20 @@ def test_silent_master_when_it_owes_too_much_then_is_given_up() -> None:
     engine = ready_engine(3)
     begin(engine, T0 - S)
     for i in range(3):
-        by_hand_receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 - S)
+        hand.receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 - S)
     at_ns = T0
     while engine.states[0][0] is MasterState.READY and at_ns < T0 + S:
         at_ns += 1000
         round = begin(engine, at_ns)
         for i in (1, 2):
-            by_hand_receive(engine, i, b"+OK\r\n", at_ns)
-            by_hand_outgoing(engine, i)
-        by_hand_withdraw(engine, round, at_ns)
+            hand.receive(engine, i, b"+OK\r\n", at_ns)
+            hand.outgoing(engine, i)
+        hand.withdraw(engine, round, at_ns)
         for i in (1, 2):
-            by_hand_receive(engine, i, b":1\r\n", at_ns)
+            hand.receive(engine, i, b":1\r\n", at_ns)
     assert "replies and is silent" in engine.states[0][1]
     assert engine.counters.releases_dropped == 0
-    assert len(by_hand_outgoing(engine, 0)) == 0
+    assert len(hand.outgoing(engine, 0)) == 0
     assert at_ns < T0 + 100 * MS
 
 
@@ -395,11 +359,11 @@ def test_releases_beyond_the_bound_are_counted_and_left_to_their_ttl() -> None:
     for turn in range(2):
         for i in range(40_000):
             round = engine.new_round(int(Operation.ACQUIRE), b"k", b"t%d" % i, SMALL)
-            by_hand_start(engine, round, T0 + turn * 2 * S)
-            by_hand_withdraw(engine, round, T0 + turn * 2 * S)
+            hand.start(engine, round, T0 + turn * 2 * S)
+            hand.withdraw(engine, round, T0 + turn * 2 * S)
         sent(engine)
-        by_hand_lost(engine, 0, "cut", T0 + turn * 2 * S)
+        hand.lost(engine, 0, "cut", T0 + turn * 2 * S)
         if turn == 0:
-            by_hand_open_due(engine, True, T0 + S)
+            hand.open_due(engine, True, T0 + S)
             assert len(reconnect(engine, T0 + S)) == 40_000
     assert engine.counters.releases_dropped == 80_000 - 65_536

@@ -20,22 +20,15 @@ def test_extend_gives_a_new_validity_from_its_own_beginning() -> None:
     assert lease.remaining() == seconds(VALIDITY_NS - 3 * MS)
 
 
-def test_extend_asks_for_our_key_under_the_new_ttl() -> None:
-    locks = ScriptedLocks("GG.", "GG.")
-    lease = taken(locks)
-    lease.extend(60)
-    asked = locks.rounds[1]
-    assert asked.operation is Operation.EXTEND
-    assert (asked.resource, asked.token) == (b"orders:42", lease.token)
-    assert asked.terms.ttl_ms == 60_000
-
-
-def test_extend_without_a_ttl_asks_for_the_last_one() -> None:
+def test_extend_asks_for_our_key_under_the_new_ttl_or_the_last_one() -> None:
     locks = ScriptedLocks("GG.", "GG.", "GG.")
     lease = taken(locks)
-    lease.extend(60)
-    lease.extend()
-    assert locks.rounds[2].terms.ttl_ms == 60_000
+    for ttl, asked in zip((60, None), (1, 2), strict=True):
+        lease.extend(ttl)
+        round = locks.rounds[asked]
+        assert round.operation is Operation.EXTEND
+        assert (round.resource, round.token) == (b"orders:42", lease.token)
+        assert round.terms.ttl_ms == 60_000
     assert lease.ttl == 60
 
 
@@ -127,39 +120,28 @@ def test_extension_that_used_its_own_validity_up_is_too_late() -> None:
     assert lease.remaining() == 0.0
 
 
-def test_lease_whose_validity_is_over_is_not_extended_and_nothing_is_sent() -> None:
-    locks = ScriptedLocks("GG.")
-    lease = taken(locks)
-    locks.now += 10 * S
-    with pytest.raises(LeaseLostError, match="validity is over"):
-        lease.extend()
-    assert len(locks.rounds) == 1
-
-
-def test_lease_that_was_lost_is_not_extended_again() -> None:
+@pytest.mark.parametrize(
+    ("end", "reason"),
+    [("the time", "validity is over"), ("lost", None), ("released", "released")],
+)
+def test_lease_that_is_over_is_not_extended_and_nothing_is_sent(
+    end: str, reason: str | None
+) -> None:
     locks = ScriptedLocks("GG.", "TT.")
     lease = taken(locks)
-    for _ in range(2):
+    if end == "the time":
+        locks.now += 10 * S
+    elif end == "released":
+        lease.release()
+    else:
         with pytest.raises(LeaseLostError):
             lease.extend()
-    assert len(locks.rounds) == 2
-
-
-def test_lease_that_was_released_is_not_extended() -> None:
-    locks = ScriptedLocks("GG.", "GG.")
-    lease = taken(locks)
-    lease.release()
-    with pytest.raises(LeaseLostError, match="released"):
+    sent = len(locks.rounds)
+    with pytest.raises(LeaseLostError, match=reason):
         lease.extend()
-    assert len(locks.rounds) == 2
-
-
-def test_lease_in_a_forked_child_is_not_extended() -> None:
-    locks = ScriptedLocks("GG.")
-    lease = taken(locks)
     with in_child(), pytest.raises(LeaseLostError):
         lease.extend()
-    assert len(locks.rounds) == 1
+    assert len(locks.rounds) == sent
 
 
 @pytest.mark.parametrize("ttl", [0, -1, float("nan"), 0.001])
@@ -172,7 +154,14 @@ def test_extension_of_a_bad_ttl_changes_nothing(ttl: float) -> None:
     assert len(locks.rounds) == 1
 
 
-def test_extension_that_is_interrupted_leaves_the_old_validity() -> None:
+# Of a shorter one a master may have it by now, or get it after the longer one.
+@pytest.mark.parametrize(
+    ("ttl", "before_ns", "after_ns"),
+    [(60, VALIDITY_NS, 60 * S - 602 * MS), (2, 1_978 * MS, 1_978 * MS)],
+)
+def test_extension_that_is_interrupted_leaves_the_old_validity_or_binds_the_next_one(
+    ttl: float, before_ns: int, after_ns: int
+) -> None:
     locks = ScriptedLocks("GG.", "GG.", "GG.", took_ns=0)
     lease = taken(locks)
 
@@ -181,25 +170,9 @@ def test_extension_that_is_interrupted_leaves_the_old_validity() -> None:
 
     locks.meanwhile = interrupt
     with pytest.raises(KeyboardInterrupt):
-        lease.extend(60)
-    assert lease.remaining() == seconds(VALIDITY_NS)
-    assert lease.extend(60) == seconds(60 * S - 602 * MS)
-
-
-def test_extension_that_is_interrupted_binds_the_next_one_until_it_is_answered() -> (
-    None
-):
-    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
-    lease = taken(locks)
-
-    def interrupt() -> NoReturn:
-        raise KeyboardInterrupt
-
-    locks.meanwhile = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        lease.extend(2)
-    assert lease.remaining() == seconds(1_978 * MS)  # a master may have it by now,
-    assert lease.extend(60) == seconds(1_978 * MS)  # or get it after the longer one
+        lease.extend(ttl)
+    assert lease.remaining() == seconds(before_ns)
+    assert lease.extend(60) == seconds(after_ns)
 
 
 # ---- extensions of several threads

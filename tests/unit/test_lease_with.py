@@ -1,6 +1,7 @@
 """A lease in a with block: left in order, by an error, or lost."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import NoReturn
 
 import pytest
@@ -27,19 +28,17 @@ def leave_by_error(locks: FastRedlock, before: Callable[[], object]) -> NoReturn
 # ---- the with block
 
 
-def test_with_block_releases_on_leaving() -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_with_block_releases_on_leaving_and_raises_after_the_validity(
+    is_late: bool,
+) -> None:
     locks = ScriptedLocks("GG.", "GG.")
-    with locks.lock("orders:42", timeout=0) as lease:
+    lost = pytest.raises(LeaseLostError) if is_late else nullcontext()
+    with lost, locks.lock("orders:42", timeout=0) as lease:
         assert lease.is_valid
+        locks.now += is_late * 10 * S
     assert locks.rounds[1].operation is Operation.RELEASE
     assert not lease.is_valid
-
-
-def test_with_block_left_after_the_validity_raises() -> None:
-    locks = ScriptedLocks("GG.", "GG.")
-    with pytest.raises(LeaseLostError), locks.lock("orders:42", timeout=0):
-        locks.now += 10 * S
-    assert locks.rounds[1].operation is Operation.RELEASE
 
 
 def test_with_block_left_when_another_has_the_key_raises() -> None:
@@ -145,10 +144,3 @@ def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) ->
 
     with pytest.raises(BodyError):
         leave_by_error(locks, lambda: setattr(locks, "meanwhile", fail))
-
-
-def test_lease_itself_is_a_context_manager() -> None:
-    locks = ScriptedLocks("GG.", "GG.")
-    with taken(locks) as lease:
-        assert lease.is_valid
-    assert locks.rounds[1].operation is Operation.RELEASE

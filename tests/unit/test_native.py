@@ -4,18 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fastredlock._core import (
-    Engine,
-    Operation,
-    Round,
-    Verdict,
-    Vote,
-    by_hand_finish,
-    by_hand_outgoing,
-    by_hand_receive,
-    by_hand_start,
-    by_hand_withdraw,
-)
+from fastredlock._core import Engine, Operation, Round, Verdict, Vote
 from fastredlock._options.scripts import (
     EXTEND,
     EXTEND_SHA1,
@@ -23,11 +12,13 @@ from fastredlock._options.scripts import (
     RELEASE_ALL_SHA1,
     RELEASE_SHA1,
 )
+from tests.support import by_hand as hand
 from tests.support.by_hand import (
     MS,
     NO_NATIVE,
     START_NS,
     TERMS,
+    TIME_REPLY,
     begin,
     begin_all,
     info,
@@ -37,7 +28,6 @@ from tests.support.by_hand import (
 )
 
 NOW = START_NS + MS
-TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
 VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"
 REDIS = b"*2\r\n_\r\n*1\r\n$5\r\ndelex\r\n"
 NOPERM = b"-NOPERM User u has no permissions to run the 'delifeq' command\r\n"
@@ -54,22 +44,22 @@ def lease_of(engine: Engine, count: int = 1) -> Round:
     """Let every master grant one."""
     round = begin(engine, NOW)
     for i in range(count):
-        by_hand_outgoing(engine, i)
-        by_hand_receive(engine, i, b"+OK\r\n" + TIME, NOW)
-    by_hand_finish(engine, NOW)
+        hand.outgoing(engine, i)
+        hand.receive(engine, i, b"+OK\r\n" + TIME_REPLY, NOW)
+    hand.finish(engine, NOW)
     assert round.is_won
     return round
 
 
 def release(engine: Engine, lease: Round) -> Round:
     round = engine.new_release(lease, TERMS)
-    by_hand_start(engine, round, NOW)
+    hand.start(engine, round, NOW)
     return round
 
 
 def extend(engine: Engine, lease: Round) -> Round:
     round = engine.new_extension(lease, TERMS)
-    by_hand_start(engine, round, NOW)
+    hand.start(engine, round, NOW)
     return round
 
 
@@ -89,8 +79,8 @@ def test_release_is_one_command_and_its_reply_that_of_the_script(
     engine = ready(native)
     round = release(engine, lease_of(engine))
     token = b"$%d\r\n%b\r\n" % (len(round.token), round.token)
-    assert by_hand_outgoing(engine, 0) == words % token
-    by_hand_receive(engine, 0, reply, NOW)
+    assert hand.outgoing(engine, 0) == words % token
+    hand.receive(engine, 0, reply, NOW)
     assert said_of(round) == (vote, None)
 
 
@@ -105,11 +95,11 @@ def test_extension_is_a_set_where_the_token_stands(
     engine = ready(native)
     round = extend(engine, lease_of(engine))
     token = b"$%d\r\n%b\r\n" % (len(round.token), round.token)
-    assert by_hand_outgoing(engine, 0) == (
+    assert hand.outgoing(engine, 0) == (
         b"*7\r\n$3\r\nSET\r\n$3\r\nkey\r\n" + token + b"$4\r\nIFEQ\r\n" + token
         + b"$2\r\nPX\r\n$5\r\n10000\r\n"
     )  # fmt: skip
-    by_hand_receive(engine, 0, reply, NOW)
+    hand.receive(engine, 0, reply, NOW)
     assert said_of(round) == (vote, "gone or taken" if vote is Vote.TAKEN else None)
 
 
@@ -119,7 +109,7 @@ def test_extension_when_answered_as_a_script_then_counts_for_nothing(
 ) -> None:
     engine = ready(VALKEY)
     round = extend(engine, lease_of(engine))
-    by_hand_receive(engine, 0, reply, NOW)
+    hand.receive(engine, 0, reply, NOW)
     assert said_of(round)[0] is Vote.FAILED
 
 
@@ -127,15 +117,15 @@ def test_masters_of_a_mixed_fleet_are_each_sent_their_form() -> None:
     engine = ready(VALKEY, NO_NATIVE, REDIS)
     lease = lease_of(engine, 3)
     round = extend(engine, lease)
-    sent = [by_hand_outgoing(engine, i) for i in range(3)]
+    sent = [hand.outgoing(engine, i) for i in range(3)]
     assert sent[0] == sent[2]
     assert b"IFEQ" in sent[0]
     assert EXTEND_SHA1 in sent[1]
     for i, reply in enumerate((b"+OK\r\n", b":1\r\n", b"_\r\n")):
-        by_hand_receive(engine, i, reply, NOW)
+        hand.receive(engine, i, reply, NOW)
     assert round.is_won
     release(engine, lease)
-    sent = [by_hand_outgoing(engine, i) for i in range(3)]
+    sent = [hand.outgoing(engine, i) for i in range(3)]
     assert (b"DELIFEQ" in sent[0], RELEASE_SHA1 in sent[1]) == (True, True)
     assert b"DELEX" in sent[2]
 
@@ -148,18 +138,16 @@ def test_script_is_asked_where_the_command_is_refused(
     engine = ready(VALKEY)
     lease = lease_of(engine)
     round = {"release": release, "extend": extend}[operation](engine, lease)
-    by_hand_outgoing(engine, 0)
-    by_hand_receive(engine, 0, error, NOW)
+    hand.outgoing(engine, 0)
+    hand.receive(engine, 0, error, NOW)
     assert round.verdict is Verdict.OPEN
-    assert {"release": RELEASE, "extend": EXTEND}[operation] in by_hand_outgoing(
-        engine, 0
-    )
-    by_hand_receive(engine, 0, b":1\r\n", NOW)
-    by_hand_finish(engine, NOW)
+    assert {"release": RELEASE, "extend": EXTEND}[operation] in hand.outgoing(engine, 0)
+    hand.receive(engine, 0, b":1\r\n", NOW)
+    hand.finish(engine, NOW)
     assert round.is_won
     # An ACL, and a proxy that does not know it, refuse the next one as well.
     extend(engine, engine.new_adopted(b"key", b"token", TERMS))
-    is_native_still = b"IFEQ" in by_hand_outgoing(engine, 0)
+    is_native_still = b"IFEQ" in hand.outgoing(engine, 0)
     assert is_native_still is (error == OOM)
 
 
@@ -167,11 +155,11 @@ def test_error_of_an_extension_is_not_asked_again_behind_the_release() -> None:
     engine = ready(VALKEY)
     lease = lease_of(engine)
     round = extend(engine, lease)
-    by_hand_outgoing(engine, 0)
+    hand.outgoing(engine, 0)
     release(engine, lease)
-    by_hand_outgoing(engine, 0)
-    by_hand_receive(engine, 0, OOM, NOW)
-    assert by_hand_outgoing(engine, 0) == b""
+    hand.outgoing(engine, 0)
+    hand.receive(engine, 0, OOM, NOW)
+    assert hand.outgoing(engine, 0) == b""
     assert said_of(round)[0] is Vote.FAILED
 
 
@@ -180,27 +168,29 @@ def test_roll_back_goes_by_source_until_the_command_was_answered_once() -> None:
     engine = ready(VALKEY)
     for is_proven in (False, True):
         round = begin(engine, NOW)
-        by_hand_outgoing(engine, 0)
-        by_hand_withdraw(engine, round, NOW)
-        sent = by_hand_outgoing(engine, 0)
+        hand.outgoing(engine, 0)
+        hand.withdraw(engine, round, NOW)
+        sent = hand.outgoing(engine, 0)
         assert (b"DELIFEQ" in sent, RELEASE in sent) == (is_proven, not is_proven)
-        by_hand_receive(engine, 0, b"+OK\r\n" + TIME * (not is_proven) + b":1\r\n", NOW)
+        hand.receive(
+            engine, 0, b"+OK\r\n" + TIME_REPLY * (not is_proven) + b":1\r\n", NOW
+        )
         release(engine, engine.new_adopted(b"key", b"token", TERMS))
-        by_hand_receive(engine, 0, b":0\r\n", NOW)
-        by_hand_outgoing(engine, 0)
+        hand.receive(engine, 0, b":0\r\n", NOW)
+        hand.outgoing(engine, 0)
 
 
 def test_rounds_of_several_keys_go_by_script() -> None:
     engine = ready(VALKEY)
     lease = begin_all(engine, NOW)
-    by_hand_outgoing(engine, 0)
-    by_hand_receive(engine, 0, b":1\r\n" + TIME, NOW)
-    by_hand_finish(engine, NOW)
+    hand.outgoing(engine, 0)
+    hand.receive(engine, 0, b":1\r\n" + TIME_REPLY, NOW)
+    hand.finish(engine, NOW)
     release(engine, lease)
-    assert RELEASE_ALL_SHA1 in by_hand_outgoing(engine, 0)
+    assert RELEASE_ALL_SHA1 in hand.outgoing(engine, 0)
 
 
 def test_acquire_stays_a_set_nx() -> None:
     engine = ready(VALKEY)
     begin(engine, NOW, Operation.ACQUIRE)
-    assert b"$2\r\nNX\r\n" in by_hand_outgoing(engine, 0)
+    assert b"$2\r\nNX\r\n" in hand.outgoing(engine, 0)

@@ -59,44 +59,20 @@ def test_whole_suite_when_nothing_is_asked_for_then_each_worker_is_one_process(
     assert names == [*(f"gw{i}" for i in range(WORKERS)), "main"]
 
 
-@pytest.mark.parametrize("arguments", [(), ("-k", "it"), ("-x",), ("--maxfail=3",)])
-def test_whole_suite_is_distributed(
-    suite: Path, pytester: pytest.Pytester, arguments: tuple[str, ...]
-) -> None:
-    assert numprocesses(pytester, *arguments) == WORKERS
-
-
 @pytest.mark.parametrize(
-    "arguments",
+    ("arguments", "workers"),
     [
-        ("tests/test_it.py",),
-        ("tests",),
-        ("--collect-only",),
-        ("--pdb",),
-        ("--trace",),
-        ("--benchmark-only",),
-        ("--dist=no",),
-        ("--dist", "load"),
-        ("-d",),
-        ("--tx", "popen"),
+        *((each, WORKERS) for each in ("", "-k it", "-x", "--maxfail=3")),
+        *((each, None) for each in ("tests/test_it.py", "tests", "--collect-only")),
+        *((each, None) for each in ("--pdb", "--trace", "--benchmark-only", "-d")),
+        *((each, None) for each in ("--dist=no", "--dist load", "--tx popen")),
+        *(("-p no:xdist", None), ("-n0", 0), ("-n1", 1)),
     ],
 )
-def test_run_that_asks_for_something_else_is_left_alone(
-    suite: Path, pytester: pytest.Pytester, arguments: tuple[str, ...]
+def test_whole_suite_is_distributed_and_what_asks_for_something_else_is_left_alone(
+    suite: Path, pytester: pytest.Pytester, arguments: str, workers: int | None
 ) -> None:
-    assert numprocesses(pytester, *arguments) is None
-
-
-def test_number_of_processes_that_is_asked_for_stays(
-    suite: Path, pytester: pytest.Pytester
-) -> None:
-    assert [numprocesses(pytester, f"-n{number}") for number in (0, 1)] == [0, 1]
-
-
-def test_pytest_without_xdist_is_left_alone(
-    suite: Path, pytester: pytest.Pytester
-) -> None:
-    assert numprocesses(pytester, "-p", "no:xdist") is None
+    assert numprocesses(pytester, *arguments.split()) == workers
 
 
 def test_worker_starts_no_workers(

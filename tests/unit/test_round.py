@@ -4,6 +4,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from fastredlock._core import Operation, Round, Terms, Verdict, Vote
 from tests.support.rounds import (
@@ -16,19 +18,19 @@ from tests.support.rounds import (
     TOO_LATE,
     UNREACHABLE,
     WON,
+    History,
     S,
+    Step,
     cast,
+    histories,
     letters,
     new_engine,
     new_round,
+    play,
+    thorough,
 )
 
 # ---- opening
-
-
-def test_round_is_open_and_all_votes_pending_at_first() -> None:
-    round = new_round(3)
-    assert (round.verdict, letters(round), round.is_won) == (OPEN, "PPP", False)
 
 
 def test_round_keeps_what_it_was_made_of() -> None:
@@ -77,7 +79,68 @@ def test_round_before_its_opening_refuses_events(
     assert (round.verdict, letters(round), round.closed_ns) == (OPEN, "PPP", 0)
 
 
-# ---- closing: each line of the theory of operation
+# ---- whatever the order of votes, late ones and second ones: N = 1..7
+
+
+def expected(history: History, step: Step, operation: Operation) -> Verdict:
+    """Return the verdict of a round that was open before this step."""
+    granted, taken, pending = map(step.votes_after.count, "GTP")
+    if operation is Operation.INSPECT:
+        answered = granted + taken >= history.quorum
+        return OPEN if pending else WON if answered else UNREACHABLE
+    if granted >= history.quorum:
+        return WON if step.event.at_ns < history.valid_until_ns else TOO_LATE
+    if granted + pending >= history.quorum:
+        return OPEN
+    could_answer = granted + taken + pending >= history.quorum
+    return TAKEN if could_answer else UNREACHABLE
+
+
+@thorough
+@given(histories(), st.sampled_from([Operation.ACQUIRE, Operation.INSPECT]))
+def test_round_is_closed_by_the_vote_or_the_time_that_decides_it_and_stays_so(
+    history: History, operation: Operation
+) -> None:
+    closed_ns = 0
+    for step in play(history, operation):
+        if step.before is OPEN:
+            assert step.after is expected(history, step, operation)
+            closed_ns = 0 if step.after is OPEN else step.event.at_ns
+        elif step.after is not step.before:  # confirmed where its validity is over
+            assert (step.before, step.event.letter) == (WON, "C")
+            assert step.after is TOO_LATE
+            assert operation is Operation.ACQUIRE
+            assert step.event.at_ns >= history.valid_until_ns
+        assert step.closed_ns == closed_ns
+
+
+@thorough
+@given(histories())
+def test_vote_shows_in_its_own_cell_and_is_refused_where_it_is_the_second(
+    history: History,
+) -> None:
+    refused, votes = set(), "P" * history.masters
+    for step in play(history):
+        at, letter = step.event.master, step.event.letter
+        if letter in "GTFE":
+            assert step.is_refused == (votes[at] in "GTE")
+            if not step.is_refused:
+                votes = votes[:at] + letter + votes[at + 1 :]
+                refused |= {at} if letter in "TE" else set()
+        elif letter == "D" and step.before is OPEN:
+            votes = votes.replace("P", "S")
+        assert step.votes_after == votes
+        may_hold = {i for i in range(history.masters) if step.may_hold >> i & 1}
+        assert may_hold == {*range(history.masters)} - refused
+
+
+def test_release_is_won_by_a_master_that_reconnects_while_it_is_open() -> None:
+    round = cast(new_round(3, Operation.RELEASE), "FG")
+    assert round.verdict is OPEN
+    assert cast(round, "G").verdict is WON
+
+
+# ---- leases
 
 
 @pytest.mark.parametrize("operation", [Operation.EXTEND, Operation.RELEASE])
@@ -105,47 +168,6 @@ def test_lease_counts_as_gone_only_where_it_can_stand_on_no_quorum(
     assert cast(round, votes).verdict is verdict
 
 
-@pytest.mark.parametrize(
-    ("masters", "votes", "verdict"),
-    [
-        (1, "G", WON),
-        (1, "T", TAKEN),
-        (1, "F", UNREACHABLE),
-        (2, "GG", WON),
-        (2, "T", TAKEN),
-        (2, "F", UNREACHABLE),
-        (3, "GG", WON),
-        (3, "TGG", WON),
-        (3, "TT", TAKEN),
-        (3, "FT", TAKEN),
-        (3, "GFT", TAKEN),
-        (3, "FF", UNREACHABLE),
-        (3, "GFF", UNREACHABLE),
-        (4, "GGG", WON),
-        (4, "TT", TAKEN),
-        (4, "GFT", TAKEN),
-        (4, "FF", UNREACHABLE),
-        (5, "GGG", WON),
-        (5, "FGTGG", WON),
-        (5, "TTT", TAKEN),
-        (5, "EET", TAKEN),
-        (5, "GGTFF", TAKEN),
-        (5, "FFE", UNREACHABLE),
-        (5, "GGFFF", UNREACHABLE),
-        (5, "GTFF", TAKEN),  # the fifth could have answered
-        (6, "GGGG", WON),
-        (6, "TTT", TAKEN),
-        (7, "GGGFFFG", WON),
-        (7, "GGGTTTF", TAKEN),
-    ],
-)
-def test_round_closes_at_the_vote_that_decides_it_and_not_before(
-    masters: int, votes: str, verdict: Verdict
-) -> None:
-    assert cast(new_round(masters), votes[:-1]).verdict is OPEN
-    assert cast(new_round(masters), votes).verdict is verdict
-
-
 @pytest.mark.parametrize("masters", range(1, 65))
 def test_round_is_won_by_half_of_the_configured_masters_and_one(masters: int) -> None:
     votes = "G" * (masters // 2 + 1)
@@ -153,43 +175,8 @@ def test_round_is_won_by_half_of_the_configured_masters_and_one(masters: int) ->
     assert cast(new_round(masters), votes).verdict is WON
 
 
-@pytest.mark.parametrize(
-    ("votes", "verdict"),
-    [
-        (".....", UNREACHABLE),
-        ("GG...", UNREACHABLE),
-        ("GT...", UNREACHABLE),
-        ("GF...", UNREACHABLE),
-        ("GGT..", TAKEN),
-        ("TT.G.", TAKEN),
-        ("GGTF.", TAKEN),
-    ],
-)
-def test_round_at_its_deadline_counts_those_not_heard_as_silent(
-    votes: str, verdict: Verdict
-) -> None:
-    round = cast(new_round(5), votes)
-    round.on_deadline(T0 + 500 * MS)
-    assert round.verdict is verdict
-    assert letters(round) == votes.replace(".", "S")
-
-
 def test_round_deadline_is_the_opening_and_the_timeout() -> None:
     assert new_round().deadline_ns == T0 + 500 * MS
-
-
-def test_round_remembers_when_it_was_closed_and_keeps_it() -> None:
-    round = cast(new_round(3), "GG", T0 + 7 * MS)
-    cast(round, "..G", T0 + 9 * MS)
-    round.on_deadline(T0 + 500 * MS)
-    round.confirm(T0 + 20 * S)
-    assert (round.verdict, round.closed_ns) == (TOO_LATE, T0 + 7 * MS)
-
-
-def test_deadline_of_a_closed_round_changes_nothing() -> None:
-    round = cast(new_round(5), "GGG")
-    round.on_deadline(T0 + 500 * MS)
-    assert (round.verdict, letters(round)) == (WON, "GGGPP")
 
 
 # ---- validity, to the nanosecond
@@ -232,45 +219,6 @@ def test_round_that_gives_no_lease_has_no_validity_to_lose(
     assert round.verdict is WON
 
 
-@pytest.mark.parametrize(
-    ("votes", "verdict"),
-    [("TT", TAKEN), ("FF", UNREACHABLE), ("G", OPEN)],
-)
-def test_confirm_of_a_round_that_is_not_won_changes_nothing(
-    votes: str, verdict: Verdict
-) -> None:
-    round = cast(new_round(3), votes)
-    round.confirm(T0 + 60 * S)
-    assert round.verdict is verdict
-
-
-# ---- inspect waits for all
-
-
-def test_inspect_waits_for_the_last_master() -> None:
-    round = cast(new_round(5, Operation.INSPECT), "TTGF")
-    assert round.verdict is OPEN
-    assert cast(round, "....T").verdict is WON
-
-
-@pytest.mark.parametrize(
-    ("votes", "verdict"),
-    [
-        ("TTTTT", WON),
-        ("TTGFF", WON),
-        ("TGFFF", UNREACHABLE),
-        ("TTG..", WON),
-        ("TG...", UNREACHABLE),
-    ],
-)
-def test_inspect_is_won_by_any_answers_of_a_quorum(
-    votes: str, verdict: Verdict
-) -> None:
-    round = cast(new_round(5, Operation.INSPECT), votes)
-    round.on_deadline(T0 + 500 * MS)
-    assert round.verdict is verdict
-
-
 # ---- which masters may hold the key because of this round
 
 
@@ -280,20 +228,6 @@ def test_only_masters_that_were_sent_the_command_may_hold_the_key() -> None:
     for master in (0, 5, 63):
         round.on_sent(master)
     assert round.may_hold == 1 << 0 | 1 << 5 | 1 << 63
-
-
-def test_only_a_definite_refusal_says_that_a_master_does_not_hold_the_key() -> None:
-    round = cast(new_round(5), "GTEF")
-    round.on_deadline(T0 + 500 * MS)
-    assert letters(round) == "GTEFP"  # closed before the deadline
-    assert round.may_hold == 0b11001
-
-
-def test_silent_master_may_hold_the_key_until_it_refuses_late() -> None:
-    round = cast(new_round(3), "GF.")
-    round.on_deadline(T0 + 500 * MS)
-    assert round.may_hold == 0b111
-    assert cast(round, "..T").may_hold == 0b011
 
 
 def test_unknown_reply_does_not_say_that_the_key_was_refused() -> None:
@@ -373,3 +307,73 @@ def test_round_of_all_without_keys_or_of_other_than_bytes_is_refused(
 def test_round_of_all_for_another_operation_is_refused(operation: int) -> None:
     with pytest.raises(ValueError, match=r"one by one|no such operation"):
         new_engine().new_round(operation, KEYS, TOKEN, TERMS)
+
+
+# ---- votes that are none, and what a vote says
+
+
+@pytest.mark.parametrize("vote", [-1, Vote.PENDING, Vote.SILENT, 5])
+def test_vote_that_is_no_answer_is_refused_and_changes_nothing(vote: int) -> None:
+    round = new_round(3)
+    with pytest.raises(RuntimeError, match="not an answer"):
+        round.on_vote(0, vote, None, True, T0)
+    assert (letters(round), round.verdict) == ("PPP", OPEN)
+
+
+@pytest.mark.parametrize("master", [-1, 3, 64])
+def test_vote_of_a_master_that_is_not_configured_is_refused(master: int) -> None:
+    round = new_round(3)
+    with pytest.raises(ValueError, match="no such master"):
+        round.on_vote(master, Vote.GRANTED, None, True, T0)
+    with pytest.raises(ValueError, match="no such master"):
+        round.on_sent(master)
+    assert (letters(round), round.may_hold) == ("PPP", 0b111)
+
+
+# ---- the text of each vote
+
+
+def test_votes_tell_what_each_master_said_and_when() -> None:
+    round = cast(new_round(4), "GF", T0 + 1_500_000)
+    cast(round, "..E", T0 + 2_000_000)
+    assert round.votes() == [
+        (Vote.GRANTED, None, 1.5),
+        (Vote.FAILED, "connection lost", None),
+        (Vote.FAILED, "LOADING", 2.0),
+        (Vote.PENDING, None, None),
+    ]
+
+
+def test_late_vote_replaces_what_was_said_of_its_master() -> None:
+    round = cast(new_round(3), "FF")
+    cast(round, "G", T0 + 3 * MS)
+    assert round.votes()[0] == (Vote.GRANTED, None, 3.0)
+
+
+@pytest.mark.parametrize(
+    ("after_ns", "told_ms"),
+    [(0, 0.001), (999, 0.001), (2_999, 0.002), (2**32 * 1000, (2**32 - 1) / 1000)],
+)
+def test_time_of_a_vote_is_in_whole_microseconds_within_its_limits(
+    after_ns: int, told_ms: float
+) -> None:
+    round = new_round(3)
+    round.on_vote(0, Vote.TAKEN, None, True, T0 + after_ns)
+    assert round.votes()[0][2] == told_ms
+
+
+# ---- the caller's timeout
+
+
+@pytest.mark.parametrize(
+    ("left_ns", "timeout_ns"),
+    [(-1, 500 * MS), (0, 500 * MS), (100 * MS, 100 * MS), (S, 500 * MS)],
+)
+def test_round_ends_with_its_timeout_or_with_what_is_left_of_the_callers(
+    left_ns: int, timeout_ns: int
+) -> None:
+    round = Round(Operation.ACQUIRE, b"orders:42", TOKEN, TERMS, 3)
+    round.left_ns = left_ns
+    assert round.deadline_ns == 0
+    round.open(T0)
+    assert round.deadline_ns == T0 + timeout_ns

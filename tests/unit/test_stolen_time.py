@@ -118,42 +118,58 @@ def test_summary_names_test_and_time_and_reason() -> None:
 # --- pytest itself --------------------------------------------------------------------
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("stat")
-def test_test_that_fails_once_with_stolen_time_passes_and_is_listed(
-    pytester: pytest.Pytester,
-) -> None:
-    result, runs = outcome(
-        pytester,
-        """
+SLOW_ONCE = """
 def test_it(tmp_path):
     if run() == 1:
         steal(12)
         assert "slow" == "quick"
-""",
-    )
-    result.assert_outcomes(passed=1)
-    assert runs == 2
-    result.stdout.fnmatch_lines(["run again: *::test_it, 120 ms stolen: *'slow'*"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("stat")
-def test_test_that_always_fails_with_stolen_time_fails_after_three_runs(
-    pytester: pytest.Pytester,
-) -> None:
-    result, runs = outcome(
-        pytester,
-        """
+"""
+ALWAYS = """
 def test_it():
     run()
     steal(6)
     assert False
-""",
-    )
-    result.assert_outcomes(failed=1)
-    assert (result.ret, runs) == (pytest.ExitCode.TESTS_FAILED, 3)
-    assert len([line for line in result.outlines if "run again:" in line]) == 2
+"""
+SOMETIMES = """
+@pytest.mark.parametrize("number", range(10))
+def test_it(number):
+    assert run() % 2 == 0
+"""
+THEIR_BUG = """
+@pytest.mark.xfail(strict=True, reason="their bug")
+def test_it():
+    assert run() < %d
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("stat")
+@pytest.mark.parametrize(
+    ("test", "outcomes", "runs", "repeats"),
+    [
+        (SLOW_ONCE, {"passed": 1}, 2, 1),
+        (ALWAYS, {"failed": 1}, 3, 2),
+        (SOMETIMES, {"passed": 9, "failed": 1}, 18, 8),  # eight have a second run
+        (THEIR_BUG % 3, {"xfailed": 1}, 3, 2),
+        (THEIR_BUG % 9, {"failed": 1}, 3, 2),
+    ],
+    ids=["slow once", "always slow", "a few", "their bug", "no bug any more"],
+)
+def test_test_is_run_again_where_its_failure_is_explained_or_one_of_few(
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    test: str,
+    outcomes: dict[str, int],
+    runs: int,
+    repeats: int,
+) -> None:
+    monkeypatch.setattr(stolen_time, "FEW", 8)
+    result, found = outcome(pytester, test)
+    result.assert_outcomes(**outcomes)
+    assert found == runs
+    assert len([line for line in result.outlines if "run again:" in line]) == repeats
+    if test is SLOW_ONCE:
+        result.stdout.fnmatch_lines(["run again: *::test_it, 120 ms stolen: *'slow'*"])
 
 
 @pytest.mark.slow
@@ -167,46 +183,6 @@ def test_test_that_fails_without_stolen_time_is_run_once_more_or_twice_if_it_wai
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     result.assert_outcomes(failed=1)
     assert len(Path("runs").read_text()) == most
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("stat")
-def test_tests_that_fail_without_stolen_time_are_run_again_if_they_are_few(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stolen_time, "FEW", 8)
-    result, runs = outcome(
-        pytester,
-        """
-@pytest.mark.parametrize("number", range(10))
-def test_it(number):
-    assert run() % 2 == 0
-""",
-    )
-    result.assert_outcomes(passed=9, failed=1)  # the first eight have a second run
-    assert runs == 18
-    assert len([line for line in result.outlines if "run again:" in line]) == 8
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("stat")
-@pytest.mark.parametrize("first_that_fails", [3, 9])
-def test_test_that_has_to_fail_may_pass_twice(
-    pytester: pytest.Pytester, first_that_fails: int
-) -> None:
-    result, runs = outcome(
-        pytester,
-        f"""
-@pytest.mark.xfail(strict=True, reason="their bug")
-def test_it():
-    assert run() < {first_that_fails}
-""",
-    )
-    if first_that_fails == 3:
-        result.assert_outcomes(xfailed=1)
-    else:
-        result.assert_outcomes(failed=1)
-    assert runs == 3
 
 
 @pytest.mark.slow
@@ -247,12 +223,7 @@ def test_test_is_run_once_where_there_is_no_proc_stat(
 ) -> None:
     monkeypatch.setattr(stolen_time, "STAT", stat.with_name("nowhere"))
     result, runs = outcome(
-        pytester,
-        """
-def test_it():
-    steal(100)
-    assert run() > 1
-""",
+        pytester, "def test_it():\n    steal(100)\n    assert run() > 1\n"
     )
     result.assert_outcomes(failed=1)
     assert runs == 1

@@ -7,18 +7,9 @@ from collections.abc import Callable
 
 import pytest
 
-from fastredlock._core import (
-    Engine,
-    MasterState,
-    TlsSession,
-    by_hand_connected,
-    by_hand_open_due,
-    by_hand_outgoing,
-    by_hand_receive,
-    by_hand_submit,
-    draw_token,
-)
+from fastredlock._core import Engine, MasterState, TlsSession, draw_token
 from fastredlock._options.masters import Endpoint
+from tests.support import by_hand as hand
 from tests.support.by_hand import SCRIPTS, START_NS, TERMS, S, info, make_ready
 from tests.support.certificates import Certificates
 
@@ -156,23 +147,23 @@ def test_commands_when_a_handler_locks_in_ssl_then_leave_in_the_order_of_entries
     assert engine.states == ((MasterState.READY, ""),)
 
     def submit(token: bytes) -> None:
-        by_hand_submit(engine, engine.new_round(0, token, token, TERMS), START_NS)
+        hand.submit(engine, engine.new_round(0, token, token, TERMS), START_NS)
 
     def lock() -> None:
         submit(b"second")
-        assert by_hand_outgoing(engine, 0) == b""
+        assert hand.outgoing(engine, 0) == b""
 
     context.handler = lock
     submit(b"first")
-    sent = by_hand_outgoing(engine, 0)
+    sent = hand.outgoing(engine, 0)
     assert 0 < sent.index(b"first") < sent.index(b"second")
 
 
 def test_bytes_when_a_peer_speaks_before_tls_has_begun_then_wait_for_it() -> None:
     engine = Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (PlainContext(),))
-    assert by_hand_open_due(engine, True, START_NS) == [0]
-    by_hand_connected(engine, 0, START_NS)
-    by_hand_receive(engine, 0, b"-DENIED\r\n", START_NS)
+    assert hand.open_due(engine, True, START_NS) == [0]
+    hand.connected(engine, 0, START_NS)
+    hand.receive(engine, 0, b"-DENIED\r\n", START_NS)
     assert engine.states[0][0] is MasterState.HANDSHAKE
 
 

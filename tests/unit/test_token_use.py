@@ -7,22 +7,8 @@ import gc
 import hiredis
 import pytest
 
-from fastredlock._core import (
-    Engine,
-    Operation,
-    Round,
-    Terms,
-    Verdict,
-    by_hand_connected,
-    by_hand_engine,
-    by_hand_finish,
-    by_hand_lost,
-    by_hand_outgoing,
-    by_hand_receive,
-    by_hand_start,
-    by_hand_submit,
-    by_hand_withdraw,
-)
+from fastredlock._core import Engine, Operation, Round, Terms, Verdict
+from tests.support import by_hand as hand
 from tests.support.rounds import MS, T0, TERMS, TOKEN, S, new_engine
 
 HANDSHAKE = b"*0\r\n" + 9 * b"+OK\r\n"  # HELLO; SETNAME, INFO, COMMAND, six scripts
@@ -32,19 +18,19 @@ BRIEF = Terms(1000, 12 * MS, 50 * MS)
 
 
 def become_ready(engine: Engine, index: int, now_ns: int) -> None:
-    by_hand_connected(engine, index, now_ns)
-    by_hand_receive(engine, index, HANDSHAKE, now_ns)
+    hand.connected(engine, index, now_ns)
+    hand.receive(engine, index, HANDSHAKE, now_ns)
 
 
 @pytest.fixture
 def engine() -> Engine:
     """Connect three masters for an engine whose tokens are given."""
     engine = new_engine(tokens_are_given=True)
-    by_hand_engine(engine)
-    by_hand_submit(engine, engine.new_connecting(), T0)
+    hand.by_hand(engine)
+    hand.submit(engine, engine.new_connecting(), T0)
     for index in range(3):
         become_ready(engine, index, T0)
-    by_hand_finish(engine, T0)
+    hand.finish(engine, T0)
     first = acquire(engine, T0, b"first")
     answer(engine, OK + TIME, T0)
     assert first.verdict is Verdict.WON
@@ -57,15 +43,15 @@ def acquire(
     """Begin to acquire with the token that is always the same."""
     sent(engine)
     round = engine.new_round(int(Operation.ACQUIRE), key, TOKEN, terms)
-    by_hand_submit(engine, round, at_ns)
-    by_hand_finish(engine, at_ns)
+    hand.submit(engine, round, at_ns)
+    hand.finish(engine, at_ns)
     return round
 
 
 def release(engine: Engine, lease: Round, at_ns: int) -> Round:
     round = engine.new_release(lease, lease.terms)
-    by_hand_submit(engine, round, at_ns)
-    by_hand_finish(engine, at_ns)
+    hand.submit(engine, round, at_ns)
+    hand.finish(engine, at_ns)
     return round
 
 
@@ -73,14 +59,14 @@ def answer(
     engine: Engine, reply: bytes, at_ns: int, masters: tuple[int, ...] = (0, 1, 2)
 ) -> None:
     for index in masters:
-        by_hand_receive(engine, index, reply, at_ns)
-    by_hand_finish(engine, at_ns)
+        hand.receive(engine, index, reply, at_ns)
+    hand.finish(engine, at_ns)
 
 
 def sent(engine: Engine, index: int = 0) -> list[bytes]:
     """Take what each master is sent; list the names of one of them's commands."""
     reader = hiredis.Reader()
-    reader.feed([by_hand_outgoing(engine, i) for i in range(3)][index])
+    reader.feed([hand.outgoing(engine, i) for i in range(3)][index])
     return [words[0] for words in iter(reader.gets, False)]
 
 
@@ -117,13 +103,13 @@ def test_release_when_it_is_deferred_then_goes_before_the_next_use(
 ) -> None:
     lease = acquire(engine, T0 + MS)
     answer(engine, OK, T0 + MS)
-    by_hand_lost(engine, 2, "reset", T0 + 2 * MS)
+    hand.lost(engine, 2, "reset", T0 + 2 * MS)
     release(engine, lease, T0 + 2 * MS)
     answer(engine, DONE, T0 + 3 * MS, (0, 1))
     sent(engine)
     become_ready(engine, 2, T0 + 4 * MS)
     round = engine.new_round(int(Operation.ACQUIRE), b"k", TOKEN, TERMS)
-    by_hand_submit(engine, round, T0 + 5 * MS)
+    hand.submit(engine, round, T0 + 5 * MS)
     assert [name for name in sent(engine, 2) if name in {b"EVAL", b"SET"}] == (
         [b"EVAL", b"SET"]
     )
@@ -136,12 +122,12 @@ def test_acquire_when_a_release_was_lost_then_is_sent_10_s_after_the_reconnectio
     answer(engine, OK, T0 + MS)
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
-        by_hand_lost(engine, index, "reset", T0 + 3 * MS)
+        hand.lost(engine, index, "reset", T0 + 3 * MS)
     answer(engine, DONE, T0 + 3 * MS, (2,))
     # Both are opened again at once, for the release that waits for them.
     for index in (0, 1):
         become_ready(engine, index, T0 + S)
-        by_hand_receive(engine, index, DONE, T0 + S)  # the release, sent again
+        hand.receive(engine, index, DONE, T0 + S)  # the release, sent again
     early = acquire(engine, T0 + 11 * S - 1)
     assert (early.is_withheld, early.verdict) == (True, Verdict.UNREACHABLE)
     assert sent(engine) == []
@@ -156,9 +142,9 @@ def test_acquire_when_too_few_masters_are_connected_then_says_what_is_wrong_with
     answer(engine, OK, T0 + MS)
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
-        by_hand_lost(engine, index, "reset by peer", T0 + 3 * MS)
+        hand.lost(engine, index, "reset by peer", T0 + 3 * MS)
     round = engine.new_round(int(Operation.ACQUIRE), b"k", TOKEN, TERMS)
-    by_hand_start(engine, round, T0 + 4 * MS)
+    hand.start(engine, round, T0 + 4 * MS)
     assert (round.verdict, round.is_withheld) == (Verdict.UNREACHABLE, False)
     assert [said for _, said, _ in round.votes()[:2]] == ["reset by peer"] * 2
 
@@ -170,7 +156,7 @@ def test_acquire_when_another_of_the_token_is_under_way_then_is_taken(
     second = acquire(engine, T0 + 2 * MS)
     assert (second.verdict, second.is_withheld) == (Verdict.TAKEN, True)
     assert sent(engine) == []
-    by_hand_withdraw(engine, second, T0 + 3 * MS)
+    hand.withdraw(engine, second, T0 + 3 * MS)
     assert sent(engine) == []
     answer(engine, REFUSED, T0 + 3 * MS)
     assert first.verdict is Verdict.TAKEN
@@ -181,7 +167,7 @@ def test_roll_back_when_it_is_not_confirmed_then_its_token_is_withheld(
     engine: Engine,
 ) -> None:
     first = acquire(engine, T0 + MS)
-    by_hand_withdraw(engine, first, T0 + 2 * MS)
+    hand.withdraw(engine, first, T0 + 2 * MS)
     again = acquire(engine, T0 + 3 * MS)
     assert (again.verdict, again.is_withheld) == (Verdict.UNREACHABLE, True)
     answer(engine, OK + DONE, T0 + 4 * MS, (0, 1))
@@ -193,7 +179,7 @@ def test_keys_when_one_of_several_is_held_under_the_token_then_all_are_taken(
 ) -> None:
     acquire(engine, T0 + MS, b"b")
     both = engine.new_round(int(Operation.ACQUIRE), (b"a", b"b"), TOKEN, TERMS)
-    by_hand_submit(engine, both, T0 + 2 * MS)
+    hand.submit(engine, both, T0 + 2 * MS)
     assert (both.verdict, both.is_withheld) == (Verdict.TAKEN, True)
     assert not acquire(engine, T0 + 3 * MS, b"a").is_withheld
 
@@ -204,7 +190,7 @@ def test_extension_when_it_is_won_then_the_token_is_held_as_long_as_it_says(
     lease = acquire(engine, T0, terms=BRIEF)
     answer(engine, OK, T0)
     extension = engine.new_extension(lease, TERMS)
-    by_hand_submit(engine, extension, T0 + MS)
+    hand.submit(engine, extension, T0 + MS)
     answer(engine, DONE, T0 + MS)
     assert extension.is_won
     assert acquire(engine, T0 + 9 * S).verdict is Verdict.TAKEN
