@@ -33,9 +33,8 @@ from .._core import (
     thread_begin,
 )
 from .._options import scripts
-from .._options.connection import Preparer
+from .._options.connection import contexts_of, preparers_of
 from .._options.fence_scripts import FENCED
-from .._options.masters import Endpoint
 from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
@@ -171,7 +170,7 @@ def new_engine(settings: Settings) -> Engine:
         settings.endpoints,
         new_scripts(settings.release_script, settings.fencing, settings.key_prefix),
         settings.connect_timeout_ns,
-        tls_contexts(settings.endpoints),
+        contexts_of(settings.endpoints),
         settings.max_ttl_ns,
         settings.client_name,
         tokens_are_given=settings.token_source is None,
@@ -215,28 +214,6 @@ def hashed(source: bytes) -> Script:
     from hashlib import sha1  # costs a millisecond: not at import
 
     return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
-
-
-def preparers_of(endpoints: tuple[Endpoint, ...]) -> tuple[Preparer | None, ...]:
-    """Return what prepares each connection, or None, per endpoint; () where none."""
-    if not any(endpoint.needs_preparing for endpoint in endpoints):
-        return ()
-    return tuple(
-        Preparer(endpoint) if endpoint.needs_preparing else None
-        for endpoint in endpoints
-    )
-
-
-def tls_contexts(endpoints: tuple[Endpoint, ...]) -> tuple[Any, ...]:
-    """Return an ssl.SSLContext (or None) per endpoint; () where none has TLS."""
-    if all(endpoint.tls is None for endpoint in endpoints):
-        return ()
-    from .._options.connection import context_of  # imports ssl: only where it is used
-
-    return tuple(
-        None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
-        for endpoint in endpoints
-    )
 
 
 # --- recalls of keys that rest --------------------------------------------------------

@@ -16,7 +16,13 @@ from .._core import (
     Vote,
 )
 from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
-from .._options.settings import Settings, checked_fence, positive_ns, settings_of_call
+from .._options.settings import (
+    Settings,
+    checked_fence,
+    from_environment,
+    positive_ns,
+    settings_of_call,
+)
 from .._reports.health import MasterHealth, has_quorum, health_of
 from .._reports.stats import Stats
 from .._reports.votes import (
@@ -106,8 +112,6 @@ class BaseLocks(LocksFields):
         as in a build, any URL will do. Under pytest and in `in_memory()` none is
         needed.
         """
-        from .._options.settings import from_environment  # only who asks for it
-
         in_memory = not isinstance(cls._new_driver, type)
         return cls(resource=resource, **from_environment(options, in_memory))
 

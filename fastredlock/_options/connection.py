@@ -1,11 +1,13 @@
 """What a master's connection needs: its TLS context, and its login anew each time.
 
-The core calls a `Preparer` before each connection, in a thread of its own
+The core calls `prepared` before each connection that needs it, in a thread of its own
 (src_cython/master/lookup.pyx). What it returns is used for that connection alone.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any
 
@@ -19,31 +21,48 @@ if TYPE_CHECKING:  # 20 ms that masters without TLS do not pay
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 
 
-class Preparer:
-    """Get the login and the TLS context of one master's next connection."""
+Prepared = tuple[bytes | None, bytes | None, Any]  # user name, password, TLS context
 
-    __slots__ = ("_endpoint",)
 
-    def __init__(self, endpoint: Endpoint) -> None:
-        self._endpoint = endpoint
+def contexts_of(endpoints: tuple[Endpoint, ...]) -> tuple[ssl.SSLContext | None, ...]:
+    """Return the TLS context (or None) of each master; () where none has TLS."""
+    if all(endpoint.tls is None for endpoint in endpoints):
+        return ()
+    return tuple(
+        None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
+        for endpoint in endpoints
+    )
 
-    def __call__(self) -> tuple[bytes | None, bytes | None, Any] | str:
-        """Return user name, password and context, each may be None; or why not.
 
-        An exception of the caller's function goes through: the core names its type
-        alone, for its text may show a password.
-        """
-        endpoint, context = self._endpoint, None
-        if endpoint.tls is not None and endpoint.tls.has_files:
-            try:
-                context = context_of(endpoint.name, endpoint.tls)
-            except ConfigurationError as error:
-                return str(error).removeprefix(f"{endpoint.name}: ")
-        if endpoint.credentials is None:
-            username, password = endpoint.username, endpoint.password
-            return encoded(username), encoded(password), context
-        login = login_of(endpoint.credentials())
-        return login if isinstance(login, str) else (*login, context)
+def preparers_of(
+    endpoints: tuple[Endpoint, ...],
+) -> tuple[Callable[[], Prepared | str] | None, ...]:
+    """Return what prepares each connection, or None, per endpoint; () where none."""
+    if not any(endpoint.needs_preparing for endpoint in endpoints):
+        return ()
+    return tuple(
+        partial(prepared, endpoint) if endpoint.needs_preparing else None
+        for endpoint in endpoints
+    )
+
+
+def prepared(endpoint: Endpoint) -> Prepared | str:
+    """Return the login and the context of a master's next connection; or why not.
+
+    An exception of the caller's function goes through: the core names its type alone,
+    for its text may show a password.
+    """
+    context = None
+    if endpoint.tls is not None and endpoint.tls.has_files:
+        try:
+            context = context_of(endpoint.name, endpoint.tls)
+        except ConfigurationError as error:
+            return str(error).removeprefix(f"{endpoint.name}: ")
+    if endpoint.credentials is None:
+        username, password = endpoint.username, endpoint.password
+        return encoded(username), encoded(password), context
+    login = login_of(endpoint.credentials())
+    return login if isinstance(login, str) else (*login, context)
 
 
 def login_of(given: Any) -> tuple[bytes | None, bytes] | str:

@@ -55,7 +55,6 @@ BELOW = {
     "_options",  # masters and texts, as options and for plain connections
     "_reports",  # what is shown, and counted for metrics
     "_core",  # metrics; a child that ends with its parent
-    "_locking.locks",  # for observers: a type that they are given
     "_locking.validity",  # for compat: that a renewal has its line in a log
 }
 SMALL = ["errors", "_options.retry", "_reports.log"]
