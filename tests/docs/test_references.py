@@ -1,11 +1,15 @@
-"""Whatever a document refers to is there: paths, links, headings, commands."""
+"""Whatever a document refers to is there, and its tables say what the code does."""
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
 import pytest
+
+import fastredlock
+from fastredlock import FastRedlock, FastRedlockError, Retry, errors
 
 from .documents import DOCUMENTS, INSTRUMENTS, README, ROOT, name_of, rows
 
@@ -18,6 +22,9 @@ SOURCE = re.compile(r"`((?:_?\w+/)?\w+\.(?:py|pyx|pxi|c))`(?!\])")  # `round/rou
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 MODULE = re.compile(r"python -m ((?:bench|tests|tools|fastredlock)[\w.]*)")
 LONGEST_README = 1300  # words
+OPTIONS = ROOT / "docs" / "options.md"
+ERRORS = ROOT / "docs" / "errors.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
 
 
 def each(pattern: re.Pattern[str]) -> list[object]:
@@ -93,3 +100,79 @@ def test_readme_is_short_and_has_the_two_commands_of_a_newcomer() -> None:
     assert len(text.split()) <= LONGEST_README
     assert "pip install '.[demo]' && fastredlock demo\n" in text
     assert "pip install -e '.[test]' && pytest\n" in text
+
+
+# --- tables: options and errors are those of the code ---------------------------------
+
+
+def code(cell: str) -> str:
+    """Return what stands in backticks in a cell, unescaped."""
+    found = re.search(r"`(.*?)`", cell)
+    assert found is not None
+    return found[1].replace(r"\|", "|")
+
+
+def source() -> str:
+    """Return all of our source, with its literals in one piece each."""
+    folders = (ROOT / "src_cython", ROOT / "fastredlock")
+    paths = [path for folder in folders for path in folder.rglob("*.py*")]
+    text = "\n".join(path.read_text() for path in paths if path.suffix != ".pyc")
+    return re.sub(r'"\s*\n\s*f?"', "", text)
+
+
+def defaults_of(function: object) -> dict[str, str]:
+    signature = inspect.signature(function)  # type: ignore[arg-type]
+    return {
+        name: repr(parameter.default)
+        for name, parameter in signature.parameters.items()
+        if parameter.default is not inspect.Parameter.empty
+    }
+
+
+@pytest.mark.parametrize(
+    ("heading", "function", "others"),
+    [
+        (
+            "## Of `FastRedlock`",
+            FastRedlock,
+            {"masters": "required", "retry": "Retry()"},
+        ),
+        ("## Retry", Retry, {}),
+    ],
+)
+def test_options_and_their_defaults_are_those_of_the_code(
+    heading: str, function: object, others: dict[str, str]
+) -> None:
+    table = rows(OPTIONS, heading)
+    told = {code(row[0]): row[2].strip("`").replace('"', "'") for row in table}
+    assert told == defaults_of(function) | others
+
+
+def test_every_error_has_its_row() -> None:
+    told = {code(row[0]) for row in rows(ERRORS) if row[0].endswith("Error`")}
+    actual = {
+        name
+        for name, value in vars(errors).items()
+        if isinstance(value, type) and issubclass(value, FastRedlockError)
+    }
+    assert told == actual
+    assert actual <= set(fastredlock.__all__)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        code(row[0])
+        for document, heading in [
+            (ERRORS, "## Bad arguments"),
+            (ERRORS, "## Reasons of a lost lease"),
+            (ERRORS, "## Texts of votes"),
+            (OPERATIONS, "## ping(), health(), stats(), holders()"),
+        ]
+        for row in rows(document, heading)
+    ],
+)
+def test_text_in_a_table_stands_in_the_source(text: str) -> None:
+    ours = source()
+    pieces = [piece for piece in text.split("…") if len(piece) > 3]
+    assert [piece for piece in pieces if piece not in ours] == []

@@ -18,7 +18,7 @@ import yaml
 
 import fastredlock.asyncio
 import fastredlock.testing.asyncio
-from fastredlock import FastRedlock, testing
+from fastredlock import FastRedlock, FastRedlockError, testing
 from fastredlock._locking.renewals import pace_of
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options.settings import Settings
@@ -42,11 +42,7 @@ DRAWINGS = sorted(ROOT.glob("docs/pictures/*.svg"))
         ("../keeping.md", "migration", "../keeping.md"),
         ("https://redis.io/x", "", "https://redis.io/x"),
         ("../README.md", "", f"{REPOSITORY}/blob/main/README.md"),
-        (
-            "../../bench/README.md",
-            "migration",
-            f"{REPOSITORY}/blob/main/bench/README.md",
-        ),
+        ("../../bench/a.md", "migration", f"{REPOSITORY}/blob/main/bench/a.md"),
         ("../tests/sim", "", f"{REPOSITORY}/tree/main/tests/sim"),
         ("recipes/cron.py", "", f"{REPOSITORY}/blob/main/docs/recipes/cron.py"),
         ("../bench/pair.svg", "", "../bench/pair.svg"),
@@ -119,28 +115,36 @@ def seconds(cell: str) -> float:
 # --- production -------------------------------------------------------------------
 
 
+ACL = [
+    line
+    for text in blocks(PRODUCTION, "text")
+    for line in text.splitlines()
+    if line.startswith("ACL SETUSER")
+]
+
+
 @pytest.fixture
 def servers() -> Iterator[list[redis.Redis]]:
     with LocalMasters(3, unix=True) as masters, ExitStack() as opened:
         yield [opened.enter_context(redis.Redis.from_url(url)) for url in masters.urls]
 
 
+def logins(servers: list[redis.Redis], user: str, lines: list[str]) -> list[Any]:
+    """Give a user these rights on each server; return what to log in with."""
+    for server in servers:
+        for line in lines:
+            server.execute_command(*shlex.split(line.replace(" locks ", f" {user} ")))
+    paths = [server.get_connection_kwargs()["path"] for server in servers]
+    login = {"username": user, "password": "change-me"}
+    return [{"unix_socket_path": path, **login} for path in paths]
+
+
 def test_rights_of_the_check_list_are_all_that_is_needed(
     servers: list[redis.Redis],
 ) -> None:
-    commands = [
-        line for text in blocks(PRODUCTION, "text") for line in text.splitlines()
-    ]
-    acl = [line for line in commands if line.startswith("ACL SETUSER locks")]
-    assert len(acl) == 4
-    masters: list[dict[str, Any]] = []
-    for server in servers:
-        for line in acl:
-            server.execute_command(*shlex.split(line))
-        path = server.get_connection_kwargs()["path"]
-        login = {"username": "locks", "password": "change-me"}
-        masters.append({"unix_socket_path": path, **login})
-    with FastRedlock(masters) as locks:
+    lines = [line for line in ACL if line.startswith("ACL SETUSER locks")]
+    assert len(lines) == 4
+    with FastRedlock(logins(servers, "locks", lines)) as locks:
         use_all(locks)
         assert [master.warnings for master in locks.health()] == [()] * 3
         with pytest.raises(Exception, match="NOPERM"):
@@ -151,17 +155,12 @@ def test_line_for_one_of_many_applications_reaches_its_own_names_alone(
     servers: list[redis.Redis],
 ) -> None:
     """Seen: one could quarantine all others, and raise their numbers."""
-    lines = [line for text in blocks(PRODUCTION, "text") for line in text.splitlines()]
-    (first,) = [line for line in lines if line.startswith("ACL SETUSER orders")]
-    rest = [line for line in lines if line.startswith("ACL SETUSER locks +")]
-    masters: list[dict[str, Any]] = []
-    for server in servers:
-        for line in [first, *rest, "ACL SETUSER locks -client|kill"]:
-            server.execute_command(*shlex.split(line.replace(" locks ", " orders ")))
-        path = server.get_connection_kwargs()["path"]
-        login = {"username": "orders", "password": "change-me"}
-        masters.append({"unix_socket_path": path, **login})
-        with redis.Redis(**masters[-1]) as user:
+    (first,) = [line for line in ACL if line.startswith("ACL SETUSER orders")]
+    rest = [line for line in ACL if line.startswith("ACL SETUSER locks +")]
+    lines = [first, *rest, "ACL SETUSER locks -client|kill"]
+    masters = logins(servers, "orders", lines)
+    for master in masters:
+        with redis.Redis(**master) as user:
             for words in (
                 ("SET", "fastredlock:quarantine", "1"),
                 ("ZADD", "fastredlock:fence:a", "9", "f"),
@@ -188,27 +187,21 @@ def use_all(locks: FastRedlock) -> None:
     locks.release_each(locks.acquire_each(["orders:1", "orders:2"]))
 
 
-def arguments() -> dict[str, list[str]]:
-    """Return the options of each server that the compose file starts."""
-    services = yaml.safe_load(COMPOSE.read_text("utf-8"))["services"]
-    return {name: service["command"] for name, service in services.items()}
-
-
-def test_compose_file_has_three_masters_on_the_ports_of_the_documents() -> None:
+def test_compose_file_has_three_masters_that_are_fit_for_locks() -> None:
     told = yaml.safe_load(COMPOSE.read_text("utf-8"))
     services = told["services"].values()
     ports = [port for service in services for port in service["ports"]]
     assert ports == [f"127.0.0.1:{port}:6379" for port in (7001, 7002, 7003)]
     volumes = [volume for service in services for volume in service["volumes"]]
     assert volumes == [f"{name}:/data" for name in told["volumes"]]
-    assert [command[0] for command in arguments().values()] == ["valkey-server"] * 3
-
-
-def test_servers_of_the_compose_file_are_fit_for_locks() -> None:
+    words, *others = [service["command"] for service in services]
+    assert [command[0] for command in (words, *others)] == ["valkey-server"] * 3
+    shown = [text for text in blocks(PRODUCTION, "text") if "valkey-server" in text]
+    assert shlex.split(shown[0].replace("\\\n", " ")) == words
+    assert Path(COMPOSE).name in PRODUCTION.read_text("utf-8")
     # As LocalMasters starts them; options that come later override earlier ones.
-    options = next(iter(arguments().values()))[1:]
     with (
-        LocalMasters(3, unix=True, options=options) as masters,
+        LocalMasters(3, unix=True, options=words[1:]) as masters,
         FastRedlock(masters.urls) as locks,
     ):
         with locks.lock("orders:42", ttl=60):
@@ -220,14 +213,6 @@ def test_servers_of_the_compose_file_are_fit_for_locks() -> None:
             assert {name: server.config_get(name)[name] for name in wanted} == wanted
 
 
-def test_check_list_shows_the_options_of_the_compose_file() -> None:
-    shown = next(
-        text for text in blocks(PRODUCTION, "text") if text.startswith("valkey-server")
-    )
-    assert shlex.split(shown.replace("\\\n", " ")) == next(iter(arguments().values()))
-    assert Path(COMPOSE).name in PRODUCTION.read_text("utf-8")
-
-
 # --- the reference --------------------------------------------------------------------
 
 
@@ -235,20 +220,15 @@ def test_reference_names_all_public_classes_and_functions() -> None:
     """Seen: one had gone elsewhere, and no site was built for 90 commits."""
     named = re.findall(r"^(?:   |\.\. autodata:: )((?:\w+\.)*\w+)$", API, re.MULTILINE)
     there = {id(pkgutil.resolve_name(name)) for name in named}
-    modules = (fastredlock, fastredlock.asyncio, testing, testing.asyncio)
-    public = [
-        f"{module.__name__}.{name}" for module in modules for name in module.__all__
-    ]
-    found = [(name, pkgutil.resolve_name(name)) for name in public]
-    errors = fastredlock.errors.FastRedlockError
-    assert [
-        name
-        for name, value in found
-        if callable(value)
-        and not (isinstance(value, type) and issubclass(value, errors))
-        and id(value) not in there
-    ] == []
     assert "fastredlock.errors" in named  # which has all of them
+    there |= {id(each) for each in vars(fastredlock.errors).values() if is_error(each)}
+    modules = (fastredlock, fastredlock.asyncio, testing, testing.asyncio)
+    public = [getattr(module, name) for module in modules for name in module.__all__]
+    assert [each for each in public if callable(each) and id(each) not in there] == []
+
+
+def is_error(value: object) -> bool:
+    return isinstance(value, type) and issubclass(value, FastRedlockError)
 
 
 def test_constructors_that_are_left_out_are_of_classes_in_the_reference() -> None:
