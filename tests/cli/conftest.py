@@ -13,6 +13,7 @@ from threading import Timer
 from typing import Any, NamedTuple
 
 import pytest
+import redis
 
 from fastredlock import cli
 from fastredlock._cli.child import PASSED_ON
@@ -25,17 +26,15 @@ SIGNALS = (*PASSED_ON, signal.SIGCHLD)  # that `run` handles
 class Command:
     """Hold one running command; what it says is read at its end."""
 
+    patience = PATIENCE  # s for a line, and for the end
+
     def __init__(
-        self,
-        *words: str,
-        stdin: str | None = None,
-        by: tuple[str, ...] = (),
-        **env: str,
+        self, *words: str, stdin: str = "", by: tuple[str, ...] = (), **env: str
     ) -> None:
         environment = {**environment_of_children(), **env}
         self.process = subprocess.Popen(
             [*by, sys.executable, "-m", "fastredlock", *words],
-            stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             env={name: value for name, value in environment.items() if value},
@@ -43,15 +42,15 @@ class Command:
             start_new_session=True,
             preexec_fn=listen_to_all,
         )
-        if stdin is not None and self.process.stdin is not None:
+        assert self.process.stdin is not None
+        with self.process.stdin:
             self.process.stdin.write(stdin)
-            self.process.stdin.close()
-            self.process.stdin = None
+        self.process.stdin = None
 
     def line(self) -> str:
         """Wait for the next line that it prints."""
         assert self.process.stdout is not None
-        timer = Timer(PATIENCE, end_session, [self.process.pid])
+        timer = Timer(self.patience, end_session, [self.process.pid])
         timer.start()
         try:
             return self.process.stdout.readline().rstrip("\n")
@@ -64,7 +63,7 @@ class Command:
 
     def end(self) -> tuple[int, str, str]:
         """Wait for its end; return its exit status, and what it said."""
-        out, err = self.process.communicate(timeout=PATIENCE)
+        out, err = self.process.communicate(timeout=self.patience)
         return self.process.returncode, out, err
 
     def kill(self) -> None:
@@ -78,6 +77,13 @@ def listen_to_all() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+def as_user(url: str, rules: str, name: str = "ann") -> str:
+    """Let a user have these rights alone on a master; return their URL of it."""
+    with redis.Redis.from_url(url) as server:
+        server.execute_command(*f"ACL SETUSER {name} reset on >pw {rules}".split())
+    return url.replace("//", f"//{name}:pw@")
 
 
 def stat(pid: int) -> list[str]:

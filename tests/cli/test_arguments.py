@@ -11,11 +11,11 @@ from typing import IO
 import pytest
 import redis
 
-from fastredlock import cli
 from tests.support.keys import KEY
 from tests.support.processes import environment_of_children
 
-COMMANDS = ("run", "who", "list", "break", "check")
+from .conftest import Call
+
 WORDS = {
     "run": ["run", KEY, "--", "true"],
     "who": ["who", KEY],
@@ -25,65 +25,56 @@ WORDS = {
 }
 
 
-def call(*words: str) -> int:
-    """Run a command in this process; return its status."""
-    try:
-        return cli.main(words)
-    except SystemExit as ended:
-        return int(str(ended.code))
-
-
 @pytest.fixture(autouse=True)
-def no_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_environment(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let nothing be set where the tests run."""
     monkeypatch.delenv("FASTREDLOCK_MASTERS", raising=False)
     monkeypatch.delenv("FASTREDLOCK_CONFIG", raising=False)
 
 
-@pytest.mark.parametrize("command", [*COMMANDS, "servers", "demo"])
+@pytest.mark.parametrize("command", [*WORDS, "servers", "demo"])
 def test_help_when_asked_for_then_fits_a_terminal_and_lists_each_status(
-    command: str, capsys: pytest.CaptureFixture[str]
+    command: str, call: Call
 ) -> None:
-    assert call(command, "--help") == 0
-    text = capsys.readouterr().out
-    assert max(map(len, text.splitlines())) <= 88
-    assert "exit status" in text
-    assert text.startswith(f"usage: fastredlock {command} ")
+    status, out, _ = call(command, "--help")
+    assert status == 0
+    assert max(map(len, out.splitlines())) <= 88
+    assert "exit status" in out
+    assert out.startswith(f"usage: fastredlock {command} ")
 
 
 def test_command_when_none_or_a_wrong_one_is_given_then_names_them_all(
-    capsys: pytest.CaptureFixture[str],
+    call: Call,
 ) -> None:
-    assert call() == call("rnu", "-n") == call("--rnu") == 64
-    said = capsys.readouterr().err
-    assert said.count("give run, who, list, break, check, servers, demo") == 3
-    assert said.count("Try 'fastredlock --help'.") == 3
-    assert "'rnu' is no command" in said
-    assert call("--help") == 0
-    assert all(f"  {name} " in capsys.readouterr().out for name in ["run"])
+    for words in ((), ("rnu", "-n"), ("--rnu",)):
+        status, _, err = call(*words)
+        assert status == 64
+        assert "give run, who, list, break, check, servers, demo" in err
+        assert "Try 'fastredlock --help'." in err
+        assert ("'rnu' is no command" in err) == (words[:1] == ("rnu",))
+    status, out, _ = call("--help")
+    assert (status, "  run " in out) == (0, True)
 
 
-@pytest.mark.parametrize("command", COMMANDS)
-def test_masters_when_none_are_given_then_says_how_to(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call(*WORDS[command]) == 64
-    said = capsys.readouterr().err
-    assert said.startswith(f"fastredlock {command}: no masters: give --masters URL,")
-    assert "$FASTREDLOCK_MASTERS" in said
-    assert "$FASTREDLOCK_CONFIG" in said
+@pytest.mark.parametrize("command", WORDS)
+def test_masters_when_none_are_given_then_says_how_to(command: str, call: Call) -> None:
+    status, _, err = call(*WORDS[command])
+    assert status == 64
+    assert err.startswith(f"fastredlock {command}: no masters: give --masters URL,")
+    assert "$FASTREDLOCK_MASTERS" in err
+    assert "$FASTREDLOCK_CONFIG" in err
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", WORDS)
 def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
-    command: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    command: str, call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     urls = "redis://a,redis://:sesame@b:99999,redis://c"
     monkeypatch.setenv("FASTREDLOCK_MASTERS", urls)
-    assert call(*WORDS[command]) == 64
-    said = capsys.readouterr().err
-    assert said.startswith(f"fastredlock {command}: masters[1]: ")
-    assert "sesame" not in said
+    status, _, err = call(*WORDS[command])
+    assert status == 64
+    assert err.startswith(f"fastredlock {command}: masters[1]: ")
+    assert "sesame" not in err
 
 
 @pytest.mark.parametrize(
@@ -106,63 +97,73 @@ def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
         (["check", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
         (["servers", "--count", "0"], "'0' is not within 1..25"),
         (["demo", "--workers", "1"], "'1' is not within 2..64"),
+        (["demo", "--seconds", "nan"], "'nan' is not within 1..3600"),
+        (["demo", "--pause-ms", "-1"], "'-1' is not within 0..1000"),
+        (["demo", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
+        (["demo", "--colour"], "unrecognized arguments"),
     ],
 )
 def test_argument_when_wrong_then_is_told_with_what_is_allowed(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    words: list[str], said: str, call: Call
 ) -> None:
-    assert call(*words) == 64
-    lines = capsys.readouterr().err.splitlines()
-    assert said in lines[0]
-    assert lines[1:] == [f"Try 'fastredlock {words[0]} --help'."]
+    status, out, err = call(*words)
+    first, *rest = err.splitlines()
+    assert (status, out, said in first) == (64, "", True)
+    assert rest == [f"Try 'fastredlock {words[0]} --help'."]
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("command", "words", "said"),
     [
         (
-            ["--kill-after", "4", "--ttl", "9"],
-            "4: allowed is up to a third",
+            "run",
+            ["--kill-after", "4", "--ttl", "9", KEY, "true"],
+            "4: allowed is up to",
         ),
-        (
-            ["--ttl", "9", "--max-ttl", "5"],
-            "ttl=9.0: allowed is 0.003 to 5.0 s",
-        ),
-        (["--owner", "x" * 65], "text of up to 64 bytes"),
+        ("run", ["--ttl", "9", "--max-ttl", "5", KEY, "true"], "ttl=9.0: allowed is 0"),
+        ("run", ["--owner", "x" * 65, KEY, "true"], "text of up to 64 bytes"),
+        ("run", ["fastredlock:voter", "true"], "'fastredlock:voter': a name that"),
+        ("who", ["fastredlock:voter"], "'fastredlock:voter': a name that"),
+        ("break", ["--yes", "fastredlock:voter"], "'fastredlock:voter': a name that"),
     ],
 )
 def test_option_when_out_of_its_range_then_nothing_is_asked(
-    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+    command: str, words: list[str], said: str, call: Call
 ) -> None:
-    masters = ["--masters", "redis://127.0.0.1:1"]
-    assert call("run", *masters, *words, KEY, "--", "true") == 64
-    assert said in capsys.readouterr().err
+    status, _, err = call(command, "--masters", "redis://127.0.0.1:1", *words)
+    assert (status, said in err) == (64, True)
 
 
 # --- the file -------------------------------------------------------------------------
 
 
 @pytest.fixture
-def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def config(
+    no_environment: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
     path = tmp_path / "locks.toml"
     monkeypatch.setenv("FASTREDLOCK_CONFIG", str(path))
     return path
 
 
 def test_file_when_named_then_gives_masters_and_options(
-    config: Path, urls: list[str], capsys: pytest.CaptureFixture[str],
-    servers: list[redis.Redis], monkeypatch: pytest.MonkeyPatch,
-) -> None:  # fmt: skip
+    config: Path,
+    call: Call,
+    urls: list[str],
+    servers: list[redis.Redis],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     config.write_text(f"masters = {urls[:3]}\nmax_ttl = 5\n")
     servers[0].set(KEY, "value", px=4000)
-    assert call("who", KEY) == 1
-    assert "no token has a quorum" in capsys.readouterr().out
+    status, out, _ = call("who", KEY)
+    assert (status, "no token has a quorum" in out) == (1, True)
     monkeypatch.setenv("FASTREDLOCK_MASTERS", urls[0])
-    assert call("who", KEY) == 0
-    assert call("run", "--ttl", "9", KEY, "--", "true") == 64
-    assert "allowed is 0.003 to 5 s (max_ttl)" in capsys.readouterr().err
+    assert call("who", KEY).status == 0
+    status, _, err = call("run", "--ttl", "9", KEY, "--", "true")
+    assert (status, "allowed is 0.003 to 5 s (max_ttl)" in err) == (64, True)
 
 
+@pytest.mark.parametrize("command", ["who", "run"])
 @pytest.mark.parametrize(
     ("text", "said"),
     [
@@ -171,34 +172,20 @@ def test_file_when_named_then_gives_masters_and_options(
         ('password = "sesame"', "has an unknown option 'password'; known are masters,"),
         ("ttl = 5", "no masters"),
         ('masters = ["redis://a"]\nttl = "5"', "ttl is no number"),
+        (None, "$FASTREDLOCK_CONFIG: '{config}': No such file"),
     ],
 )
 def test_file_when_wrong_then_is_told_without_its_secrets(
-    config: Path, text: str, said: str, capsys: pytest.CaptureFixture[str]
+    config: Path, text: str | None, said: str, call: Call, command: str
 ) -> None:
-    config.write_text(text)
-    for command in ("who", "run"):
-        assert call(*WORDS[command]) == 64
-        told = capsys.readouterr().err
-        assert said in told
-        assert "sesame" not in told
+    if text is not None:
+        config.write_text(text)
+    status, _, err = call(*WORDS[command])
+    assert (status, said.format(config=config) in err) == (64, True)
+    assert "sesame" not in err
 
 
-def test_file_when_it_cannot_be_read_then_is_named(
-    config: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert call("who", KEY) == 64
-    assert f"$FASTREDLOCK_CONFIG: '{config}': No such file" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("command", ["run", "who", "break"])
-def test_name_when_it_is_one_of_fastredlock_itself_then_is_a_wrong_argument(
-    command: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    words = [word.replace(KEY, "fastredlock:voter") for word in WORDS[command]]
-    masters = "redis://localhost:1"
-    assert call(words[0], "--masters", masters, *words[1:]) == 64
-    assert "'fastredlock:voter': a name that" in capsys.readouterr().err
+# --- the output -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
@@ -209,17 +196,17 @@ def test_output_when_it_cannot_be_written_then_no_answer_is_told_by_the_status(
     environment = {**environment_of_children(), "PYTHONUNBUFFERED": unbuffered}
     environment["FASTREDLOCK_MASTERS"] = "redis://localhost:1"
 
-    def ended(stdout: IO[bytes] | int) -> tuple[int, str]:
-        run = [sys.executable, "-m", "fastredlock", *words]
+    def ended(stdout: IO[bytes] | int) -> tuple[int, bytes]:
+        words_ = [sys.executable, "-m", "fastredlock", *words]
         done = subprocess.run(
-            run, stdout=stdout, stderr=subprocess.PIPE, env=environment, text=True
+            words_, stdout=stdout, stderr=subprocess.PIPE, env=environment
         )
         return done.returncode, done.stderr
 
     with open("/dev/full", "wb") as full:
-        said = "fastredlock: [Errno 28] No space left on device\n"
+        said = b"fastredlock: [Errno 28] No space left on device\n"
         assert ended(full) == (71, said)
     reading, writing = os.pipe()
     os.close(reading)
-    assert ended(writing) == (141, "")
+    assert ended(writing) == (141, b"")
     os.close(writing)

@@ -16,8 +16,9 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY, set_all, values
+from tests.support.waiting import wait_until
 
-from .conftest import Call, Start
+from .conftest import Call, Start, as_user
 
 RULES = "~* +get +pttl"  # without SCAN
 
@@ -73,20 +74,23 @@ def test_who_when_asked_for_json_then_has_numbers(
     told = json.loads(call("who", KEY, "--json").out)
     assert 5 < told["remaining"] < 10
     assert told | {"remaining": 0, "masters": len(told["masters"])} == {
-        "resource": KEY,
-        "is_known": True,
-        "is_held": True,
-        "owner": "ann",
-        "token_hash": lease.token_hash,
-        "remaining": 0,
-        "waiting": 0,
-        "masters": 3,
+        **{"resource": KEY, "is_known": True, "is_held": True, "owner": "ann"},
+        **{"token_hash": lease.token_hash, "remaining": 0, "waiting": 0, "masters": 3},
     }
 
 
-def test_who_when_free_then_is_told_by_the_status(call: Call, urls: list[str]) -> None:
-    status, out, _ = call("who", KEY)
-    assert (status, out.splitlines()[0]) == (1, f"'{KEY}' is free")
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ((), f"'{KEY}' is free\n"),
+        (("--permits", "3"), f"'{KEY}': 0 of 3 slots are held\n  0     free\n"),
+    ],
+)
+def test_who_when_free_then_is_told_by_the_status(
+    call: Call, options: tuple[str, ...], said: str
+) -> None:
+    status, out, _ = call("who", *options, KEY)
+    assert (status, out[: len(said)]) == (1, said)
 
 
 def test_who_when_no_token_has_a_quorum_then_shows_all_of_them(
@@ -105,12 +109,65 @@ def test_who_when_no_token_has_a_quorum_then_shows_all_of_them(
 def test_who_when_too_few_masters_answer_then_does_not_guess(
     call: Call, masters: LocalMasters
 ) -> None:
-    masters.stop(0)
     masters.stop(1)
-    status, out, _ = call("who", "--masters", ",".join(masters.urls[:3]), KEY)
-    assert status == 69
-    assert "not known: 1 of 3 masters answered, 2 are needed" in out
-    assert out.count("connection refused") == 2
+    masters.stop(2)
+    given = ("who", "--masters", ",".join(masters.urls[:3]), KEY)
+    for permits, reasons in (((), 2), (("--permits", "2"), 0)):
+        status, out, _ = call(*given, *permits)
+        assert status == 69
+        assert f"'{KEY}': not known: 1 of 3 masters answered, 2 are needed" in out
+        assert out.count("connection refused") == reasons
+
+
+# --- slots ----------------------------------------------------------------------------
+
+
+def test_who_with_permits_when_some_are_held_then_names_the_holder_of_each(
+    call: Call, locks: FastRedlock
+) -> None:
+    lease = granted(locks.acquire(KEY, permits=2, ttl=60))
+    status, out, err = call("who", "--permits", "2", KEY)
+    assert (status, err) == (0, "")
+    first, *each = out.splitlines()
+    assert first == f"'{KEY}': 1 of 2 slots are held"
+    assert each[1 - lease.slot].split() == [str(1 - lease.slot), "free"]
+    assert re.fullmatch(
+        rf"  {lease.slot}     ann \(token {lease.token_hash}, 3 of 3 masters, "
+        r"[\d.]+ s left\)",
+        each[lease.slot],
+    )
+
+
+def test_who_with_permits_when_a_process_waits_then_counts_it_and_has_numbers(
+    call: Call, start: Start, locks: FastRedlock
+) -> None:
+    leases = [granted(locks.acquire(KEY, permits=2, ttl=60)) for _ in range(2)]
+    start("run", "--permits", "2", KEY, "--", "true")
+    assert wait_until(lambda: locks.holders(KEY, permits=1)[0][0].waiting)
+    assert call("who", "--permits", "2", KEY).out.endswith("  1 waiting\n")
+    told = json.loads(call("who", "--permits", "2", "--json", KEY).out)
+    shown = {slot["resource"]: slot["token_hash"] for slot in told.pop("slots")}
+    assert shown == {f"{KEY}#{each.slot}": each.token_hash for each in leases}
+    numbers = {"permits": 2, "is_known": True, "held": 2, "waiting": 1}
+    assert told == {"resource": KEY, **numbers}
+
+
+def test_commands_without_permits_when_slots_are_held_then_do_not_call_it_free(
+    call: Call, locks: FastRedlock
+) -> None:
+    leases = [granted(locks.acquire(KEY, permits=3, ttl=60)) for _ in range(3)]
+    next(lease for lease in leases if lease.slot == 0).release()
+    status, out, _ = call("who", KEY)
+    assert (status, out.splitlines()[:2]) == (0, [
+        f"'{KEY}' is no lock: 2 of its slots are held (--permits K: each of its K)",
+        "  0     free",
+    ])  # fmt: skip
+    assert out.count("ann (token ") == 2
+    told = json.loads(call("who", "--json", KEY).out)
+    assert (told["permits"], told["held"], len(told["slots"])) == (None, 2, 3)
+    status, out, err = call("break", "--yes", KEY)
+    assert (status, out.count("ann (token "), "as NAME#0" in err) == (1, 2, True)
+    assert call("break", "--yes", f"{KEY}#1").status == 0
 
 
 # --- break ----------------------------------------------------------------------------
@@ -164,6 +221,10 @@ def test_break_when_tokens_are_left_over_then_each_is_broken(
 # --- list -----------------------------------------------------------------------------
 
 
+def names_in(out: str) -> list[str]:
+    return [line.split(" is ")[0] for line in out.splitlines()]
+
+
 def test_list_when_locks_match_then_shows_each_once(
     call: Call, locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
@@ -173,9 +234,7 @@ def test_list_when_locks_match_then_shows_each_once(
     servers[0].rpush("jobs:list", "no lock")
     status, out, err = call("list", "jobs:*")
     assert (status, err) == (0, "")
-    assert [line.split(" is ")[0] for line in out.splitlines()] == [
-        "'jobs:1'", "'jobs:2'", r"'jobs:\\xff'",
-    ]  # fmt: skip
+    assert names_in(out) == ["'jobs:1'", "'jobs:2'", r"'jobs:\\xff'"]
     told = json.loads(call("list", "--json", "*r").out)
     found = [(each["resource"], each["owner"]) for each in told.pop("locks")]
     assert found == [("other", "ann")]
@@ -199,25 +258,25 @@ def test_list_when_masters_are_down_then_json_differs_from_that_of_no_locks(
     assert (len(told["locks"]), told["has_more"]) == (1, True)
 
 
-def test_list_when_an_owner_is_named_then_shows_its_locks_alone(
+def test_list_when_owner_order_or_count_are_given_then_shows_those(
     call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    granted(locks.acquire("jobs:1"))
-    granted(make_locks(urls[:3], owner="web-7:4711").acquire("jobs:2"))
-    for owner, names in (("web-7:*", ["jobs:2"]), ("ann", ["jobs:1"]), ("an", [])):
-        told = json.loads(call("list", "--json", "--owner", owner, "*").out)
-        assert [each["resource"] for each in told["locks"]] == names
-
-
-def test_list_when_the_oldest_come_first_then_sorts_by_what_is_left(
-    call: Call, locks: FastRedlock
-) -> None:
-    for name, ttl in (("b", 20), ("c", 5), ("a", 30), ("d", NO_EXPIRY)):
+    for name, ttl in (("b", 20), ("a", 30), ("d", NO_EXPIRY)):
         granted(locks.acquire(name, ttl=ttl))
-    out = call("list", "--oldest-first", "*").out
-    assert [line[1] for line in out.splitlines()] == ["d", "c", "b", "a"]
-    out = call("list", "--oldest-first", "--most", "2", "*").out
+    granted(make_locks(urls[:3], owner="web-7:4711").acquire("c", ttl=5))
+    for options, names in (
+        (("--owner", "web-7:*"), "c"),
+        (("--owner", "ann"), "abd"),
+        (("--owner", "an"), ""),
+        (("--oldest-first",), "dcba"),
+    ):
+        status, out, err = call("list", *options, "*")
+        assert (status, err) == (0, "")
+        shown = [line[1] for line in out.splitlines()]
+        assert (shown if "dcba" in names else sorted(shown)) == [*names]
+    _, out, err = call("list", "--oldest-first", "--most", "2", "*")
     assert [line[1] for line in out.splitlines()] == ["d", "c"]
+    assert err == "fastredlock list: there are more than 2\n"
 
 
 @pytest.mark.slow
@@ -248,21 +307,9 @@ def test_list_when_locks_have_numbers_then_does_not_take_those_for_locks(
         assert granted(locks.acquire(KEY)).fence > 0
     status, out, _ = call("list", "*")
     assert status == 0
-    assert [line.split(" is ")[0] for line in out.splitlines()] == [
-        f"'app:{KEY}'", f"'{KEY}'",
-    ]  # fmt: skip
+    assert names_in(out) == [f"'app:{KEY}'", f"'{KEY}'"]
     out = call("list", "--key-prefix", "app:", "*").out
-    assert [line.split(" is ")[0] for line in out.splitlines()] == [f"'{KEY}'"]
-
-
-def test_list_when_there_are_more_than_asked_for_then_says_so(
-    call: Call, servers: list[redis.Redis]
-) -> None:
-    for name in "abc":
-        set_all(servers[:3], b"token", name)
-    status, out, err = call("list", "--most", "2", "*")
-    assert (status, out.count(" is held by ")) == (0, 2)
-    assert err == "fastredlock list: there are more than 2\n"
+    assert names_in(out) == [f"'{KEY}'"]
 
 
 def test_list_when_a_master_is_away_or_refuses_then_says_which(
@@ -273,9 +320,7 @@ def test_list_when_a_master_is_away_or_refuses_then_says_which(
     status, _, err = call("list", "--masters", ",".join(urls), "*")
     assert status == 0
     assert f"{urls[0][8:-2]}: cannot connect: Connection refused" in err
-    with redis.Redis.from_url(urls[1]) as server:
-        server.execute_command(*f"ACL SETUSER ann reset on >pw {RULES}".split())
-    urls[1] = urls[1].replace("//", "//ann:pw@")
+    urls[1] = as_user(urls[1], RULES)
     status, _, err = call("list", "--masters", ",".join(urls), "*")
     assert status == 69
     assert "(grant its user +scan)" in err

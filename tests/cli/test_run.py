@@ -1,4 +1,4 @@
-"""`fastredlock run`: a command under a lock."""
+"""`fastredlock run`: a command under a lock, or under one slot of a semaphore."""
 
 from __future__ import annotations
 
@@ -15,16 +15,41 @@ import redis
 from fastredlock import FastRedlock
 from fastredlock._cli import run
 from fastredlock.testing import LocalMasters
-from tests.cli.conftest import Call, Start, is_alive
+from tests.cli.conftest import Call, Start, as_user, is_alive
 from tests.support.calls import granted
 from tests.support.fixtures import linux_calls
 from tests.support.keys import KEY, values
 from tests.support.waiting import PATIENCE, wait_until
 
-HOLD = ("sh", "-c", "echo held; sleep 60")
+NONE = "redis://127.0.0.1:1"  # a master that is not there
+REFUSED = "127.0.0.1:1 FAILED (connection refused)"
+SAY = "echo $FASTREDLOCK_RESOURCE $FASTREDLOCK_SLOT ${FASTREDLOCK_TOKEN:+token}"
 # Signals 32 and 33, which no program can set: posix_spawn(3) ignores them in what it
 # starts, and so does CPython 3.13 start the processes of pytest-xdist.
 OF_GLIBC = 0b11 << 31
+of_locks_and_slots = pytest.mark.parametrize("permits", [None, 2])
+
+
+def options_of(permits: int | None) -> tuple[str, ...]:
+    return () if permits is None else ("--permits", str(permits))
+
+
+def take_all(locks: FastRedlock, permits: int | None) -> str:
+    """Take the lock, or all slots; return how that is told of the holder ann."""
+    for _ in range(permits or 1):
+        granted(locks.acquire(KEY, ttl=60, permits=permits))
+    if permits is None:
+        return f"'{KEY}' is held by ann (token "
+    all_ = (
+        "its slot is taken, by ann" if permits == 1 else "all 2 are taken, by ann (2)"
+    )
+    return f"'{KEY}': {all_}"
+
+
+def is_waited_for(locks: FastRedlock, permits: int | None = None) -> bool:
+    """Whether a process waits for the lock, or for a slot."""
+    found = locks.holders(KEY, permits=permits) if permits else [locks.holders(KEY)]
+    return any(vote.waiting for vote in found[0])
 
 
 # --- the command ----------------------------------------------------------------------
@@ -39,55 +64,65 @@ def test_run_when_the_command_ends_then_its_status_is_returned_and_the_lock_free
     given, named = out.splitlines()
     assert (status, given, err) == (7, "given", "")
     assert re.fullmatch(rf"{KEY} [\w-]{{27}}@\S+:{command.process.pid}", named)
-    assert values(servers[:3]) == [None] * 3
+    command = start("run", "--permits", "3", KEY, "--", "sh", "-c", "exit 7")
+    assert command.end() == (7, "", "")
+    names = [KEY, *(f"{KEY}#{slot}" for slot in range(3))]
+    assert [values(servers[:3], name) for name in names] == [[None] * 3] * 4
 
 
-def test_run_while_the_command_runs_then_it_holds_the_lock_by_its_token(
-    start: Start, servers: list[redis.Redis]
+@of_locks_and_slots
+def test_run_while_the_command_runs_then_it_holds_what_it_is_told_by_its_token(
+    start: Start, servers: list[redis.Redis], permits: int | None
 ) -> None:
-    command = start(
-        "run", "--owner", "ann", KEY, "--", "sh", "-c", "echo $FASTREDLOCK_TOKEN; cat",
-        stdin="",
-    )  # fmt: skip
-    token = command.line().encode()
-    assert token.endswith(b"@ann")
-    held = start("run", KEY, "--", "sh", "-c", "echo $FASTREDLOCK_TOKEN; sleep 60")
-    token = held.line().encode()
-    assert values(servers[:3]) == [token] * 3
+    script = "echo $FASTREDLOCK_RESOURCE ${FASTREDLOCK_SLOT-none} $FASTREDLOCK_TOKEN"
+    words = ("run", "--owner", "ann", *options_of(permits), KEY, "--", "sh", "-c")
+    commands = [start(*words, f"{script}; sleep 60") for _ in range(permits or 1)]
+    told = sorted(command.line().split() for command in commands)
+    wanted = [[KEY, "none"], [f"{KEY}#0", "0"], [f"{KEY}#1", "1"]]
+    assert [words[:2] for words in told] == (wanted[1:] if permits else wanted[:1])
+    for resource, _, token in told:
+        assert token.endswith("@ann")
+        assert values(servers[:3], resource) == [token.encode()] * 3
+    assert len(servers[0].keys()) == len(commands)
 
 
-def test_run_when_no_shell_is_asked_for_then_words_are_passed_as_they_are(
+def test_run_with_permits_when_the_command_adopts_its_slot_then_it_is_the_lock(
     start: Start,
 ) -> None:
-    words = ("a b", "$HOME", "--", "-n", "*")
-    assert start("run", KEY, "--", "printf", "%s\n", *words).end() == (
-        0, "".join(f"{word}\n" for word in words), "",
-    )  # fmt: skip
+    adopt = (
+        "import os, fastredlock as f; e = os.environ; "
+        "lease = f.FastRedlock.from_env().adopt("
+        "e['FASTREDLOCK_RESOURCE'], e['FASTREDLOCK_TOKEN']); print(lease.extend() > 0)"
+    )
+    words = ("run", "--permits", "2", KEY, "--", "python3", "-c", adopt)
+    assert start(*words).end() == (0, "True\n", "")
 
 
 @pytest.mark.parametrize(
     "words",
     [
-        ("run", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
-        ("run", "-w", "9", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
-        ("run", KEY, "-w", "9", "printf", "%s\n", "-n", "--", "-w", "--help"),
-        ("run", KEY, "-w9", "--", "printf", "%s\n", "-n", "--", "-w", "--help"),
-        ("run", "--", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
+        (KEY, "printf", "%s\n", "a b", "$HOME", "-n", "--", "-w", "--help", "*"),
+        ("-w", "9", KEY, "printf", "%s\n", "-n", "--", "-w", "--help"),
+        (KEY, "-w", "9", "printf", "%s\n", "-n", "--", "-w", "--help"),
+        (KEY, "-w9", "--", "printf", "%s\n", "-n", "--", "-w", "--help"),
+        ("--", KEY, "printf", "%s\n", "--", "-n", "--", "-w", "--help"),
     ],
 )
 def test_run_when_the_command_follows_the_name_then_no_word_of_it_is_ours(
     start: Start, words: tuple[str, ...]
 ) -> None:
-    assert start(*words).end() == (0, "-n\n--\n-w\n--help\n", "")
+    printed = words[words.index("%s\n") + 1 :]
+    assert start("run", *words).end() == (0, "\n".join((*printed, "")), "")
 
 
 def test_run_when_fencing_is_asked_for_then_the_command_has_a_number_that_grows(
     start: Start,
 ) -> None:
-    words = (KEY, "sh", "-c", "echo ${FASTREDLOCK_FENCE-none}")
-    told = [start("run", "--fencing", *words).end()[1] for _ in range(2)]
+    words = (KEY, "sh", "-c", "echo ${FASTREDLOCK_FENCE-none} ${FASTREDLOCK_SLOT-none}")
+    told = [start("run", "--fencing", *words).end()[1].split()[0] for _ in range(2)]
     assert 0 < int(told[0]) < int(told[1])
-    assert start("run", *words, FASTREDLOCK_FENCE="7").end()[1] == "none\n"
+    inside = start("run", *words, FASTREDLOCK_FENCE="7", FASTREDLOCK_SLOT="4")
+    assert inside.end() == (0, "none none\n", "")
 
 
 @pytest.mark.parametrize(
@@ -131,37 +166,45 @@ def test_run_as_pid_1_when_the_command_leaves_orphans_then_reaps_them(
 # --- taken ----------------------------------------------------------------------------
 
 
-def test_run_when_the_lock_is_taken_then_says_who_holds_it_and_runs_nothing(
-    start: Start, urls: list[str]
+@of_locks_and_slots
+def test_run_when_others_hold_it_then_says_who_and_runs_nothing(
+    start: Start, urls: list[str], permits: int | None
 ) -> None:
-    with FastRedlock(urls[:3], owner="ann") as locks, locks.lock(KEY) as lease:
-        status, out, err = start("run", "-n", KEY, "--", "echo", "ran").end()
+    words, end = ("run", *options_of(permits)), (KEY, "--", "echo", "ran")
+    with FastRedlock(urls[:3], owner="ann") as locks:
+        told = take_all(locks, permits)
+        status, out, err = start(*words, "-n", *end).end()
         assert (status, out) == (1, "")
-        assert f"not taken in 0.0 s: '{KEY}' is held by ann (token " in err
-        assert lease.token_hash in err
-        assert start("run", "-w", "0.2", "-E", "9", KEY, "--", "true").end()[0] == 9
-        silent = start("run", "-n", "-E", "0", KEY, "--", "echo", "ran").end()
-        assert silent == (0, "", "")
+        assert re.match(r"fastredlock run: not taken in 0\.\d s: ", err)
+        assert f" s: {told}" in err
+        assert start(*words, "-w", "0.2", "-E", "9", *end).end()[0] == 9
+        assert start(*words, "-n", "-E", "0", *end).end() == (0, "", "")
+        others = start("run", "--permits", "3", "-n", *end).end()
+        assert others == (0, "ran\n", "")
 
 
-def test_run_when_the_lock_is_released_then_runs_at_once(
-    start: Start, urls: list[str]
+@of_locks_and_slots
+def test_run_when_it_is_released_then_runs_at_once(
+    start: Start, urls: list[str], permits: int | None
 ) -> None:
-    with FastRedlock(urls[:3]) as locks:
-        lease = granted(locks.acquire(KEY, ttl=60))
-        command = start("run", "-w", "30", KEY, "--", "echo", "ran")
-        assert wait_until(lambda: any(vote.waiting for vote in locks.holders(KEY)))
+    with FastRedlock(urls[:3], owner="ann") as locks:
+        lease = granted(locks.acquire(KEY, ttl=60, permits=permits))
+        if permits:
+            granted(locks.acquire(KEY, ttl=60, permits=permits))
+        words = ("-w", "30", *options_of(permits), KEY, "--", "sh", "-c", SAY)
+        command = start("run", *words)
+        assert wait_until(lambda: is_waited_for(locks, permits))
+        name = f"{KEY}#{lease.slot} {lease.slot} token" if permits else f"{KEY} token"
         lease.release()
-        assert command.end() == (0, "ran\n", "")
+        assert command.end() == (0, f"{name}\n", "")
 
 
 def test_run_when_hosts_begin_one_after_another_then_at_least_lets_one_run(
     start: Start, servers: list[redis.Redis]
 ) -> None:
     words = ("-n", "-E", "0", "--at-least", "20", KEY, "--", "sh", "-c", "echo ran")
-    assert [start("run", *words).end() for _ in range(3)] == [
-        (0, "ran\n", ""), (0, "", ""), (0, "", ""),
-    ]  # fmt: skip
+    ended = [start("run", *words).end() for _ in range(3)]
+    assert ended == [(0, "ran\n", ""), (0, "", ""), (0, "", "")]
     assert all(15_000 < server.pttl(KEY) <= 20_000 for server in servers[:3])
     status, _, err = start("run", "--at-least", "31", KEY, "--", "true").end()
     assert (status, "allowed is up to the ttl (30 s)" in err) == (64, True)
@@ -173,18 +216,16 @@ def test_run_when_a_signal_comes_while_it_waits_then_ends_by_it_and_leaves_no_qu
 ) -> None:
     with FastRedlock(urls[:3]) as locks, locks.lock(KEY, ttl=60):
         command = start("run", KEY, "--", "echo", "ran")
-        assert wait_until(lambda: any(vote.waiting for vote in locks.holders(KEY)))
+        assert wait_until(lambda: is_waited_for(locks))
         command.send(number)
         assert command.end() == (-number, "", "")
-        assert wait_until(lambda: not any(vote.waiting for vote in locks.holders(KEY)))
+        assert wait_until(lambda: not is_waited_for(locks))
 
 
 # --- signals --------------------------------------------------------------------------
 
 
-def test_run_when_signals_are_sent_then_the_command_gets_each(
-    start: Start,
-) -> None:
+def test_run_when_signals_are_sent_then_the_command_gets_each(start: Start) -> None:
     names = ("INT", "HUP", "QUIT", "USR1", "USR2", "TERM")
     traps = "".join(f"trap 'echo {name}' {name};" for name in names)
     script = f"{traps} echo ready; while :; do sleep 60 & wait; done"
@@ -208,33 +249,50 @@ def test_run_when_started_by_nohup_then_the_command_ignores_hangups_too(
 # --- lost -----------------------------------------------------------------------------
 
 
+@of_locks_and_slots
 def test_run_when_the_lock_is_broken_then_the_whole_command_gets_sigterm(
-    start: Start, urls: list[str]
+    start: Start, permits: int | None
 ) -> None:
-    script = "sleep 60 & echo $!; wait"
-    command = start("run", "--ttl", "1", KEY, "--", "sh", "-c", script)
-    grandchild = int(command.line())
-    assert start("break", "--yes", KEY).end()[0] == 0
+    script = "sleep 60 & echo $FASTREDLOCK_RESOURCE $!; wait"
+    words = ("run", *options_of(permits), "--ttl", "1", KEY, "--", "sh", "-c", script)
+    command = start(*words)
+    resource, grandchild = command.line().split()
+    assert start("break", "--yes", resource).end()[0] == 0
     status, _, err = command.end()
     assert status == 75
     assert err.startswith(f"fastredlock run: '{KEY}': lost: ")
     assert err.endswith("; the command got SIGTERM: status 143\n")
-    assert wait_until(lambda: not is_alive(grandchild))
+    assert wait_until(lambda: not is_alive(int(grandchild)))
 
 
-def test_run_when_the_command_ignores_sigterm_then_it_is_killed(
-    start: Start, servers: list[redis.Redis]
+@pytest.mark.parametrize(
+    ("options", "script", "said"),
+    [
+        (
+            ("--ttl", "1", "--kill-after", "0.2"),
+            "trap '' TERM; echo held; sleep 60",
+            "; the command got SIGTERM and SIGKILL: status 137\n",
+        ),
+        (
+            (),
+            "echo held; sleep 0.3; exit 3",
+            "lost before the command ended by itself, with status 3",
+        ),
+    ],
+)
+def test_run_when_the_key_is_deleted_then_says_how_the_command_ended(
+    start: Start,
+    servers: list[redis.Redis],
+    options: tuple[str, ...],
+    script: str,
+    said: str,
 ) -> None:
-    script = "trap '' TERM; echo held; sleep 60"
-    options = ("--ttl", "1", "--kill-after", "0.2")
     command = start("run", *options, KEY, "--", "sh", "-c", script)
     assert command.line() == "held"
     for server in servers[:3]:
         server.delete(KEY)
     status, _, err = command.end()
-    assert (status, err.partition("; the command got ")[2]) == (
-        75, "SIGTERM and SIGKILL: status 137\n",
-    )  # fmt: skip
+    assert (status, said in err) == (75, True)
 
 
 @pytest.mark.slow
@@ -242,11 +300,9 @@ def test_run_when_the_masters_are_away_then_the_command_is_told_and_then_killed(
     start: Start, masters: LocalMasters
 ) -> None:
     script = "trap 'echo told; exec sleep 60' TERM; echo held; sleep 60 & wait"
-    options = ("--ttl", "2", "--kill-after", "0.6")
-    command = start(
-        "run", *options, KEY, "--", "sh", "-c", script,
-        FASTREDLOCK_MASTERS=",".join(masters.urls[:3]),
-    )  # fmt: skip
+    given = ("--masters", ",".join(masters.urls[:3]), "--ttl", "2")
+    words = (*given, "--kill-after", "0.6", KEY, "--", "sh", "-c", script)
+    command = start("run", *words)
     assert command.line() == "held"
     for index in range(3):
         masters.pause(index)
@@ -255,18 +311,6 @@ def test_run_when_the_masters_are_away_then_the_command_is_told_and_then_killed(
     assert status == 75
     assert f"'{KEY}': lost: " in err
     assert "SIGTERM and SIGKILL: status 137" in err
-
-
-def test_run_when_the_lock_was_lost_unseen_then_says_so_at_the_end(
-    start: Start, servers: list[redis.Redis]
-) -> None:
-    command = start("run", KEY, "--", "sh", "-c", "echo held; sleep 0.3; exit 3")
-    assert command.line() == "held"
-    for server in servers[:3]:
-        server.delete(KEY)
-    status, _, err = command.end()
-    assert status == 75
-    assert "lost before the command ended by itself, with status 3" in err
 
 
 @linux_calls
@@ -278,60 +322,40 @@ def test_run_when_it_is_killed_then_the_command_is_killed_too(start: Start) -> N
     assert wait_until(lambda: not is_alive(child))
 
 
+# --- waiting through outages ----------------------------------------------------------
+
+
 def test_run_when_fewer_than_a_quorum_can_be_reached_then_runs_nothing(
-    start: Start, masters: LocalMasters
+    call: Call, masters: LocalMasters
 ) -> None:
-    for index in (1, 2):
-        masters.stop(index)
+    masters.stop(1)
+    masters.stop(2)
     words = ("run", "-n", "--masters", ",".join(masters.urls[:3]))
-    status, out, err = start(*words, KEY, "--", "echo", "ran").end()
+    status, out, err = call(*words, KEY, "--", "echo", "ran")
     assert (status, out) == (69, "")
     assert "fewer than a quorum of masters could answer after 1 attempt" in err
     assert err.count("(connection refused)") == 2
 
 
-# --- waiting through outages ----------------------------------------------------------
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize("wait", [(), ("-w", "60")])
 def test_run_when_the_masters_are_away_then_waits_until_they_are_back(
-    start: Start, masters: LocalMasters, wait: tuple[str, ...]
-) -> None:
-    for index in range(3):
-        masters.stop(index)
-    urls = ",".join(masters.urls[:3])
-    command = start("run", *wait, "--masters", urls, KEY, "--", "echo", "ran")
-    with pytest.raises(subprocess.TimeoutExpired):
-        command.process.wait(1.5)
-    for index in range(3):
-        masters.start(index)
-    assert command.end() == (0, "ran\n", "")
-
-
-@pytest.mark.slow
-def test_run_when_the_masters_restart_while_it_waits_in_turn_then_waits_on(
     start: Start, masters: LocalMasters
 ) -> None:
     urls = masters.urls[:3]
+    words, end = ("run", "--masters", ",".join(urls)), ("echo", "ran")
     with FastRedlock(urls, owner="ann") as locks:
-        assert locks.acquire(KEY, ttl=60)
-        command = start("run", "--masters", ",".join(urls), KEY, "--", "echo", "ran")
-        assert wait_until(lambda: any(vote.waiting for vote in locks.holders(KEY)))
+        granted(locks.acquire(KEY, ttl=60))
+        commands = [start(*words, KEY, *end)]  # waits in turn
+        assert wait_until(lambda: is_waited_for(locks))
         for index in range(3):
             masters.stop(index)
+        commands += [start(*words, "a", *end), start(*words, "-w", "60", "b", *end)]
         with pytest.raises(subprocess.TimeoutExpired):
-            command.process.wait(1.5)
+            commands[-1].process.wait(1.5)
+        assert [each.process.poll() for each in commands] == [None] * 3
         for index in range(3):
             masters.start(index)
-        assert command.end() == (0, "ran\n", "")
-
-
-def test_run_when_its_wait_is_over_in_an_outage_then_ends_so(start: Start) -> None:
-    masters = ("--masters", "redis://127.0.0.1:1")
-    status, _, err = start("run", "-w", "1", *masters, KEY, "--", "true").end()
-    assert status == 69
-    assert 1000 <= int(re.findall(r" in (\d+) ms", err)[0]) < 3000
+        assert [each.end() for each in commands] == [(0, "ran\n", "")] * 3
 
 
 def test_run_when_unreachable_tries_are_given_then_they_end_it(
@@ -339,8 +363,7 @@ def test_run_when_unreachable_tries_are_given_then_they_end_it(
 ) -> None:
     config = tmp_path / "locks.toml"
     config.write_text("unreachable_tries = 2\n")
-    words = ("run", "--masters", "redis://127.0.0.1:1")
-    end = (KEY, "--", "true")
+    words, end = ("run", "--masters", NONE), (KEY, "--", "true")
     status, _, err = call(*words, "--unreachable-tries", "1", *end)
     assert (status, "after 1 attempt in" in err) == (69, True)
     monkeypatch.setenv("FASTREDLOCK_CONFIG", str(config))
@@ -366,31 +389,16 @@ def test_run_when_no_waiting_cures_it_then_ends_at_once_with_the_remedy(
     call: Call, masters: LocalMasters, user: str, said: str
 ) -> None:
     """Seen: it waited for 22 minutes, and printed nothing about it."""
-    for url in masters.urls[1:3]:  # no quorum is left
-        with redis.Redis.from_url(url) as server:
-            for name, rules in (("ann", "~other:* +@all"), ("bob", "~* +@all -set")):
-                acl = f"ACL SETUSER {name} reset on >pw {rules}"
-                server.execute_command(*acl.split())
-            server.execute_command("ACL", "SETUSER", "default", "resetpass", ">pw")
-    urls = [url.replace("//", f"//{user}") for url in masters.urls[1:3]]
-    given = ",".join([masters.urls[0], *urls])
+    urls = masters.urls[:3]
+    for url in urls[1:]:  # no quorum is left
+        as_user(url, "~other:* +@all")
+        as_user(url, "~* +@all -set", name="bob")
+        as_user(url, "~* +@all", name="default")
+    given = ",".join([urls[0], *(url.replace("//", f"//{user}") for url in urls[1:])])
     began = time.monotonic()
     status, _, err = call("run", "-w", "9", "--masters", given, KEY, "--", "true")
     assert (status, said in err, "check --key" in err) == (69, True, True)
     assert time.monotonic() - began < 5  # without -w likewise, and never without this
-
-
-@pytest.mark.usefixtures("soon")
-@pytest.mark.parametrize("words", [(), ("--verbose",)])
-def test_run_when_it_waits_through_an_outage_then_prints_why(
-    call: Call, words: tuple[str, ...]
-) -> None:
-    masters = ("--masters", "redis://127.0.0.1:1")
-    err = call("run", *words, "-w", "1", *masters, KEY, "--", "true").err
-    first, *_ = lines = err.splitlines()
-    assert first.startswith("fastredlock run: waiting for 0 s: ")
-    assert first.endswith("127.0.0.1:1 FAILED (connection refused)")
-    assert words or len(lines) == 2  # once, and the error at the end
 
 
 # --- what it waits for ----------------------------------------------------------------
@@ -408,32 +416,45 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("soon")
+@pytest.mark.parametrize("permits", [None, 1])
 def test_run_when_verbose_then_prints_what_it_waits_for_once_a_while(
-    call: Call, urls: list[str]
+    call: Call, urls: list[str], permits: int | None
 ) -> None:
-    words = ("run", "-w", "0.45", KEY, "--", "true")
-    with FastRedlock(urls[:3], owner="ann") as locks, locks.lock(KEY):
-        _, _, quiet = call(*words)
-        _, _, err = call("run", "--verbose", *words[1:])
+    words = (*options_of(permits), "-w", "0.45", KEY, "--", "true")
+    with FastRedlock(urls[:3], owner="ann") as locks:
+        told = take_all(locks, permits)
+        quiet = call("run", *words).err
+        err = call("run", "--verbose", *words).err
     assert len(quiet.splitlines()) == 1
     *lines, last = err.splitlines()
     assert 1 <= len(lines) <= 4  # however long the last try takes; not one per try
-    begin = f"fastredlock run: waiting for 0 s: '{KEY}' is held by ann (token "
+    begin = f"fastredlock run: waiting for 0 s: {told}"
     assert all(line.startswith(begin) for line in lines)
     assert "not taken in 0." in last
 
 
 @pytest.mark.usefixtures("soon")
-def test_run_when_verbose_in_an_outage_then_prints_why(call: Call) -> None:
-    masters = "redis://127.0.0.1:1,redis://127.0.0.1:2,redis://127.0.0.1:3"
-    words = ("-w", "0.2", "--masters", masters, KEY, "--", "true")
-    first = call("run", "--verbose", *words).err.splitlines()[0]
-    assert first == (
-        f"fastredlock run: waiting for 0 s: '{KEY}': not known: 0 of 3 masters "
-        "answered, 2 are needed: 127.0.0.1:1 FAILED (connection refused); "
-        "127.0.0.1:2 FAILED (connection refused); "
-        "127.0.0.1:3 FAILED (connection refused)"
-    )
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ((), REFUSED),
+        (("--verbose",), REFUSED),
+        (
+            ("--verbose", "--permits", "2"),
+            f"'{KEY}': not known: 0 of 1 masters answered, 1 are needed: {REFUSED}",
+        ),
+    ],
+)
+def test_run_when_it_waits_through_an_outage_then_prints_why(
+    call: Call, words: tuple[str, ...], said: str
+) -> None:
+    status, _, err = call("run", *words, "-w", "1", "--masters", NONE, KEY, "true")
+    first, *_ = lines = err.splitlines()
+    assert (status, len(lines) > 1) == (69, True)
+    assert 1000 <= int(re.findall(r" in (\d+) ms", lines[-1])[0]) < 3000
+    assert first.startswith("fastredlock run: waiting for 0 s: ")
+    assert first.endswith(said)
+    assert words or len(lines) == 2  # once, and the error at the end
 
 
 @pytest.mark.usefixtures("soon")

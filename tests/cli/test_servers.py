@@ -40,26 +40,18 @@ def test_servers_when_a_port_is_given_then_have_it_and_those_behind_it(
 def test_servers_when_their_line_is_pasted_then_another_process_takes_a_lock(
     start: Start,
 ) -> None:
-    command = start("servers")
+    command = start("servers", by=("nohup",))
     command.line()
     name, _, urls = command.line().removeprefix("export ").partition("=")
     assert (name, urls.count(",")) == ("FASTREDLOCK_MASTERS", 2)
     other = start("run", KEY, "echo", "held", FASTREDLOCK_MASTERS=urls)
     assert other.end() == (0, "held\n", "")
-    command.send(signal.SIGINT)
-    assert command.end()[0] == 0
-    assert start("who", KEY, FASTREDLOCK_MASTERS=urls).end()[0] == 69
-
-
-def test_servers_when_hang_ups_are_ignored_then_stay(start: Start) -> None:
-    command = start("servers", "--count", "1", by=("nohup",))
-    command.line()
-    urls = command.line().partition("=")[2]
-    command.send(signal.SIGHUP)
+    command.send(signal.SIGHUP)  # which nohup ignores
     free = 1  # and not 69, unreachable
     assert start("who", KEY, FASTREDLOCK_MASTERS=urls).end()[0] == free
     command.send(signal.SIGTERM)
     assert command.end()[0] == 0
+    assert start("who", KEY, FASTREDLOCK_MASTERS=urls).end()[0] == 69
 
 
 def test_servers_when_no_program_is_there_then_says_how_to_get_one(

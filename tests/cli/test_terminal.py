@@ -8,7 +8,8 @@ import select
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 
 import pytest
 import redis
@@ -53,20 +54,12 @@ class Terminal:
         """Wait until it stands on the screen."""
         while text not in self.seen:
             assert select.select([self._keys], [], [], PATIENCE)[0], self.seen
-            self.seen += self._read()
+            with suppress(OSError):  # EIO: nobody has the terminal any more
+                self.seen += os.read(self._keys, 4096).decode()
 
     def end(self) -> int:
         """Wait for the end of the command; return its exit status."""
-        status = self.process.wait(PATIENCE)
-        while select.select([self._keys], [], [], 0)[0] and (read := self._read()):
-            self.seen += read
-        return status
-
-    def _read(self) -> str:
-        try:
-            return os.read(self._keys, 4096).decode()
-        except OSError:  # EIO: nobody has the terminal any more
-            return ""
+        return self.process.wait(PATIENCE)
 
     def close(self) -> None:
         """Leave nothing behind."""
@@ -75,68 +68,71 @@ class Terminal:
         os.close(self._keys)
 
 
+Open = Callable[..., Terminal]  # the fixture `terminal`
+
+
 @pytest.fixture
-def terminals() -> Iterator[list[Terminal]]:
-    opened: list[Terminal] = []
-    yield opened
-    for terminal in opened:
-        terminal.close()
+def terminal(urls: list[str]) -> Iterator[Open]:
+    """Return what opens a terminal for a command, on three of the shared masters."""
+    with ExitStack() as opened:
+
+        def start(*words: str) -> Terminal:
+            started = Terminal(",".join(urls[:3]), *words)
+            opened.callback(started.close)
+            return started
+
+        yield start
 
 
 def test_terminal_when_ctrl_c_is_typed_then_the_command_is_interrupted_once(
-    terminals: list[Terminal], urls: list[str]
+    terminal: Open,
 ) -> None:
-    loop = "until [ $n ]; do sleep 0.05; done; sleep 0.2; exit 4"
+    loop = "until [ $n ]; do sleep 0.05; done; sleep 0.2; echo over; exit 4"
     script = f"trap 'echo got; n=1' INT; echo ready; read x; echo $x; {loop}"
-    terminals.append(Terminal(",".join(urls[:3]), "run", KEY, "--", "sh", "-c", script))
-    (terminal,) = terminals
-    terminal.wait_for("ready")
-    terminal.type("typed\n")
-    terminal.wait_for("typed\r\ntyped")
-    terminal.type("\x03")
-    terminal.wait_for("got")
-    assert terminal.end() == 4
-    assert terminal.seen.count("got") == 1
+    opened = terminal("run", KEY, "--", "sh", "-c", script)
+    opened.wait_for("ready")
+    opened.type("typed\n")
+    opened.wait_for("typed\r\ntyped")
+    opened.type("\x03")
+    opened.wait_for("over")
+    assert opened.end() == 4
+    assert opened.seen.count("got") == 1
 
 
 def test_terminal_when_ctrl_c_ends_the_command_then_we_end_by_it_as_well(
-    terminals: list[Terminal], urls: list[str], servers: list[redis.Redis]
+    terminal: Open, servers: list[redis.Redis]
 ) -> None:
     # No shell: one that has the signal as it is about to exec loses it.
-    terminals.append(Terminal(",".join(urls[:3]), "run", KEY, "--", "cat"))
-    (terminal,) = terminals
-    terminal.type("ready\n")
-    terminal.wait_for("ready\r\nready")
-    terminal.type("\x03")
-    assert terminal.end() == -signal.SIGINT
+    opened = terminal("run", KEY, "--", "cat")
+    opened.type("ready\n")
+    opened.wait_for("ready\r\nready")
+    opened.type("\x03")
+    assert opened.end() == -signal.SIGINT
     assert values(servers[:3]) == [None] * 3
 
 
 @pytest.mark.slow
 def test_terminal_when_the_lock_is_held_then_shows_what_is_waited_for(
-    terminals: list[Terminal], urls: list[str]
+    terminal: Open, urls: list[str]
 ) -> None:
     with FastRedlock(urls[:3], owner="ann") as locks, locks.lock(KEY, ttl=60) as lease:
-        terminals.append(Terminal(",".join(urls[:3]), "run", KEY, "--", "echo", "ran"))
-        (terminal,) = terminals
-        terminal.wait_for(f"waiting for 2 s: '{KEY}' is held by ann (token ")
+        opened = terminal("run", KEY, "--", "echo", "ran")
+        opened.wait_for(f"waiting for 2 s: '{KEY}' is held by ann (token ")
         lease.release()
-        terminal.wait_for("ran")
-        assert terminal.end() == 0
+        opened.wait_for("ran")
+        assert opened.end() == 0
 
 
 @pytest.mark.parametrize(("answer", "status"), [("n", 1), ("", 1), ("y", 0)])
 def test_break_when_asked_then_breaks_only_what_was_agreed_to(
-    terminals: list[Terminal], urls: list[str], answer: str, status: int
+    terminal: Open, urls: list[str], answer: str, status: int
 ) -> None:
     with FastRedlock(urls[:3], owner="ann") as locks:
         lease = granted(locks.acquire(KEY))
-        terminals.append(Terminal(",".join(urls[:3]), "break", KEY))
-        (terminal,) = terminals
-        terminal.wait_for("[y/N]")
-        assert (
-            f"Break the lock of ann (token {lease.token_hash}, 3 of 3" in terminal.seen
-        )
-        terminal.type(f"{answer}\n")
-        assert terminal.end() == status
+        opened = terminal("break", KEY)
+        opened.wait_for("[y/N]")
+        asked = f"Break the lock of ann (token {lease.token_hash}, 3 of 3"
+        assert asked in opened.seen
+        opened.type(f"{answer}\n")
+        assert opened.end() == status
         assert (locks.holders(KEY)[0].owner is None) == (answer == "y")

