@@ -26,10 +26,9 @@ from .servers import Server, found_servers
 
 QUICK = (
     *("tests/unit/test_engine.py", "tests/unit/test_lease_with.py"),
-    *("tests/behaviour/test_login.py", "tests/behaviour/test_peers.py"),
+    *("tests/behaviour/test_login.py", "tests/behaviour/test_exclusion.py"),
     *("tests/behaviour/test_release.py", "tests/behaviour/test_scripts_of_all.py"),
-    *("tests/behaviour/test_loop_readers.py", "tests/behaviour/test_loop_resources.py"),
-    *("tests/behaviour/test_loop_pauses.py", "tests/faults/test_callers.py"),
+    *("tests/behaviour/test_loops.py", "tests/faults/test_callers.py"),
     *("tests/setups/test_health.py", "tests/setups/test_rights.py"),
     *("tests/setups/test_native.py", "tests/cli/test_run.py"),
 )

@@ -289,6 +289,8 @@ def with_locks(longest: float = 60.0, **options: Any) -> Callable[[Test], Any]:
     """
 
     def decorate(test: Test) -> Callable[..., None]:
+        wanted = {*inspect.signature(test).parameters}
+
         @wraps(test)
         def run(kind: str, urls: list[str], **fixtures: Any) -> None:
             async def main() -> None:
@@ -297,10 +299,11 @@ def with_locks(longest: float = 60.0, **options: Any) -> Callable[[Test], Any]:
                     await test(locks=locks, **fixtures)
                     assert time.monotonic() - began < longest
 
+            if "urls" in wanted:
+                fixtures["urls"] = urls
             run_on(kind, main())
 
-        fixtures = {*inspect.signature(test).parameters}
-        _ask_for(run, {"kind", "urls", *fixtures} - {"locks"})
+        _ask_for(run, {"kind", "urls", *wanted} - {"locks"})
         return run
 
     return decorate

@@ -2,44 +2,18 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
-from typing import Any
-
-import redis
+import asyncio
 
 from fastredlock import LeaseLostError
-from fastredlock.asyncio import FastRedlock, Lease
-from tests.support.awaited import run_on
-from tests.support.keys import KEY
+from fastredlock.asyncio import Lease
 
 TTL = 0.6  # s
 LONGEST = 5.0  # s
 
 
-def runner(kind: str, urls: list[str]) -> Callable[..., Any]:
-    """Return what runs a body of a FastRedlock on a loop of this kind.
-
-    Bodies sleep for longer than they may take: a loss has to cancel that.
-    """
-
-    def run(body: Callable[[FastRedlock], Any]) -> Any:
-        async def main() -> Any:
-            async with FastRedlock(urls, ttl=TTL) as locks:
-                began = time.monotonic()
-                result = await body(locks)
-                assert time.monotonic() - began < LONGEST, "nothing was cancelled"
-                return result
-
-        return run_on(kind, main())
-
-    return run
-
-
-def delete(servers: list[redis.Redis], key: str = KEY) -> None:
-    """Take the key away from all masters."""
-    for server in servers:
-        server.delete(key)
+async def until_cancelled() -> None:
+    """Sleep for longer than a test may take: something has to cancel that."""
+    await asyncio.sleep(2 * LONGEST)
 
 
 def lose(lease: Lease) -> None:

@@ -42,3 +42,21 @@ def set_all(servers: Sequence[redis.Redis], value: bytes, key: Key = KEY) -> Non
     """Let somebody else hold the key on these servers, without expiry."""
     for server in servers:
         server.set(key, value)
+
+
+def delete(servers: Sequence[redis.Redis], key: Key = KEY) -> None:
+    """Take the key away from these servers."""
+    for server in servers:
+        server.delete(key)
+
+
+def flush_scripts(servers: Sequence[redis.Redis]) -> None:
+    """Let these servers know no script any more."""
+    for server in servers:
+        server.script_flush()
+
+
+def cut_all(servers: Sequence[redis.Redis]) -> None:
+    """Have these servers end all connections but the asking one."""
+    for server in servers:
+        server.client_kill_filter(_type="normal", skipme=True)

@@ -1,4 +1,4 @@
-"""Locks taken in another process: `with worker(increment, urls, path) as it:`."""
+"""Locks taken in another process: `with worker(take, urls, key, ttl) as it:`."""
 
 from __future__ import annotations
 
@@ -11,17 +11,6 @@ from pathlib import Path
 
 from fastredlock import FastRedlock
 from tests.support.processes import Child, running
-
-
-def increment(urls: list[str], path: str, times: int) -> None:
-    """Read, pause, write: loses updates as soon as two processes overlap."""
-    counter = Path(path)
-    with FastRedlock(urls, ttl=10) as locks:
-        for _ in range(times):
-            with locks.lock("counter"):
-                value = int(counter.read_text())
-                time.sleep(0.001)
-                counter.write_text(str(value + 1))
 
 
 def take(urls: list[str], resource: str, ttl: float) -> None:
@@ -43,15 +32,6 @@ def take_in_turn(urls: list[str], resource: str, path: str, times: int) -> None:
                 value = int(counter.read_text())
                 time.sleep(0.001)
                 counter.write_text(str(value + 1))
-
-
-def release_adopted(urls: list[str], resource: str, token: str) -> None:
-    """Release what another process took; tell just when (ns, monotonic)."""
-    with FastRedlock(urls) as locks:
-        locks.connect()
-        began_ns = time.monotonic_ns()
-        locks.adopt(resource, token).release()
-        print(began_ns, flush=True)
 
 
 def worker(

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import re
+import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from typing import Any
 from fastredlock import ReleaseStatus
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.keys import KEY
+from tests.support.waiting import PATIENCE
 
 
 async def taken(locks: FastRedlock, key: str = KEY, **options: Any) -> Lease:
@@ -18,6 +22,14 @@ async def taken(locks: FastRedlock, key: str = KEY, **options: Any) -> Lease:
     lease = await locks.acquire(key, **options)
     assert lease is not None
     return lease
+
+
+async def until(claim: Callable[[], object], within: float = PATIENCE) -> None:
+    """Wait on the loop for a claim to come true."""
+    ends = time.monotonic() + within
+    while not claim():
+        assert time.monotonic() < ends
+        await asyncio.sleep(0.001)
 
 
 async def pair(locks: FastRedlock, key: str = KEY) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import logging
 import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from fastredlock.observer import EVENTS
@@ -55,3 +58,21 @@ class Raising:
     def _raise(self, *_: object) -> None:
         self.count += 1
         raise self.error
+
+
+@contextmanager
+def handled(work: Callable[[], object]) -> Iterator[list[str]]:
+    """Do something at each log record of the package; yield their texts."""
+    texts: list[str] = []
+
+    def emit(record: logging.LogRecord) -> None:
+        texts.append(record.getMessage())
+        work()
+
+    handler, logger = logging.Handler(), logging.getLogger("fastredlock")
+    handler.emit = emit  # type: ignore[method-assign]
+    logger.addHandler(handler)
+    try:
+        yield texts
+    finally:
+        logger.removeHandler(handler)

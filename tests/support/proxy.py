@@ -16,8 +16,8 @@ import struct
 import termios
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from urllib.parse import urlsplit
 
@@ -358,3 +358,10 @@ def swallowed_syn() -> Iterator[str]:
         finally:
             for filler in fillers:
                 filler.close()
+
+
+@contextmanager
+def proxied(urls: Sequence[str]) -> Iterator[list[Proxy]]:
+    """Stand a proxy before each of these masters."""
+    with ExitStack() as opened:
+        yield [opened.enter_context(Proxy(url)) for url in urls]
