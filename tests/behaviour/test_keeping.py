@@ -1,13 +1,17 @@
-"""Leases that are renewed by themselves, on real servers."""
+"""Leases that are renewed by themselves, on real servers; what `on_lost`, an observer
+and log handlers do harms no other one.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 import os
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,11 +26,14 @@ from fastredlock import (
     LeaseLostError,
     ReleaseStatus,
 )
+from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
+from tests.support.awaited import LOOPS
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
-from tests.support.keys import KEY, NOBODY, settled_values, values
+from tests.support.fixtures import MakeLocks, blocking
+from tests.support.keys import KEY, NOBODY, delete, settled_values, values
 from tests.support.masters import pause, resume, stop
+from tests.support.noted import handled
 from tests.support.threads import later
 from tests.support.waiting import SLACK, settled, stopwatch, wait_until
 
@@ -98,29 +105,6 @@ def test_block_when_it_is_longer_than_the_ttl_then_holds_to_its_end(
     assert told.calls == []
 
 
-def test_function_when_decorated_then_its_lease_is_kept(urls: list[str]) -> None:
-    with FastRedlock(urls, ttl=TTL) as locks:
-
-        @locks.lock(lambda name: name, keep_alive=True)
-        def work(name: str) -> bool:
-            return locks.current(name).lost.wait(BEYOND)
-
-        assert not work(KEY)
-
-
-def test_lease_when_adopted_and_kept_then_is_renewed_from_then_on(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=TTL))
-    other = make_locks(urls)
-    adopted = other.adopt(KEY, lease.token, ttl=TTL)
-    adopted.keep_alive(True)
-    assert wait_until(lambda: adopted.is_valid)
-    assert not adopted.lost.wait(BEYOND)
-    assert not lease.is_valid
-    assert adopted.release() is ReleaseStatus.RELEASED
-
-
 def test_lease_when_the_bound_is_reached_then_ends_and_is_told(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
@@ -132,14 +116,9 @@ def test_lease_when_the_bound_is_reached_then_ends_and_is_told(
     assert wait_until(lambda: told.calls)
     assert "not renewed any more" in str(told.calls[0][1])
     assert settled_values(servers, NOBODY) == NOBODY
-
-
-def test_lease_when_keeping_is_ended_then_ends_with_its_ttl(locks: FastRedlock) -> None:
-    lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True))
+    lease = granted(locks.acquire(KEY, ttl=TTL / 2, keep_alive=True))
     lease.keep_alive(False)
     assert lease.lost.wait(60)
-    with pytest.raises(LeaseLostError):
-        lease.check()
 
 
 def test_lease_when_nobody_refers_to_it_then_is_not_renewed_any_more(
@@ -279,8 +258,7 @@ def test_loss_when_its_release_sees_it_first_then_is_told_once(
         sys.setswitchinterval(30)  # the keeper does not run, as in a stopped process
         try:
             if how == "the key is gone":
-                for server in servers:
-                    server.delete(KEY)
+                delete(servers)
             while how != "the key is gone" and lease.is_valid:
                 pass
             assert how != "asked before" or lease.lost.is_set()
@@ -302,8 +280,7 @@ def test_callback_when_it_raises_then_is_logged_and_others_are_kept(
     other = granted(locks.acquire("other", ttl=TTL, keep_alive=True))
     lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True, on_lost=fail))
     with caplog.at_level(logging.WARNING, "fastredlock"):
-        for server in servers:
-            server.delete(KEY)
+        delete(servers)
         assert lease.lost.wait(10)
         assert wait_until(lambda: "on purpose" in caplog.text)
     assert not other.lost.wait(TTL)
@@ -372,3 +349,216 @@ def test_lease_when_it_is_over_then_cannot_be_kept(locks: FastRedlock) -> None:
     lease.release()
     with pytest.raises(LeaseLostError, match="not kept: it was released"):
         lease.keep_alive(True)
+
+
+# ---- foreign code
+
+
+@pytest.fixture
+def end() -> Iterator[threading.Event]:
+    """Let what takes long in a test end with it."""
+    end = threading.Event()
+    yield end
+    end.set()
+
+
+class SlowObserver:
+    """Take some time at each renewal; note what is lost."""
+
+    def __init__(self, seconds: float, end: threading.Event) -> None:
+        self._seconds = seconds
+        self._end = end
+        self.extensions = 0
+        self.lost_names: list[object] = []
+
+    def extended(self, resource: object, remaining: float) -> None:
+        """Take long."""
+        self.extensions += 1
+        self._end.wait(self._seconds)
+
+    def lost(self, resource: object, held: float, error: LeaseLostError) -> None:
+        """Note the loss."""
+        self.lost_names.append(resource)
+
+
+def kept_for_a_moment(locks: FastRedlock, count: int, on_lost: Any) -> list[Lease]:
+    """Take leases that are lost at the end of their first validity."""
+    return [
+        granted(locks.acquire(f"k{i}", keep_alive=0.01, on_lost=on_lost))
+        for i in range(count)
+    ]
+
+
+# ---- on_lost
+
+
+@blocking
+def test_losses_when_one_callback_takes_long_then_the_others_are_told_in_time(
+    make_locks: MakeLocks, urls: list[str], end: threading.Event
+) -> None:
+    late: dict[object, float] = {}
+    ends: dict[object, float] = {}
+
+    def note(lease: Any, _: object) -> None:
+        late[lease.resource] = time.monotonic() - ends[lease.resource]
+        if lease.resource == "k0":
+            end.wait(60)
+
+    leases = kept_for_a_moment(make_locks(urls, ttl=TTL), 30, note)
+    for lease in leases:
+        ends[lease.resource] = time.monotonic() + lease.remaining()
+    assert wait_until(lambda: len(late) == 30)
+    assert max(late.values()) < SLACK
+
+
+@blocking
+@pytest.mark.parametrize("harms", ["callback", "log handler"])
+def test_losses_when_each_callback_or_log_handler_exits_then_all_are_told(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str], harms: str,
+) -> None:  # fmt: skip
+    calls: list[object] = []
+    printed: list[str] = []
+
+    def fail(lease: Any, _: object) -> None:
+        calls.append(lease)
+        raise SystemExit(3) if harms == "callback" else ValueError("on purpose")
+
+    def is_told() -> bool:
+        if harms == "callback":
+            return caplog.text.count("on_lost raised SystemExit") == 50
+        printed.append(capsys.readouterr().err)
+        return "".join(printed).count("\nSystemExit") == 50
+
+    def emit() -> None:
+        if harms == "log handler":
+            sys.exit("on purpose")
+
+    with handled(emit):
+        _leases = kept_for_a_moment(make_locks(urls, ttl=TTL), 50, fail)
+        assert wait_until(lambda: len(calls) == 50)
+        assert wait_until(is_told)
+
+
+@pytest.mark.parametrize("kind", LOOPS)
+def test_program_when_callbacks_exit_on_its_loop_then_ends_after_all_were_told(
+    urls: list[str], kind: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    calls: list[object] = []
+
+    def leave(lease: Any, _: object) -> None:
+        calls.append(lease)
+        sys.exit(3)
+
+    async def main() -> None:
+        locks = AwaitableFastRedlock(urls, ttl=TTL)
+        options: dict[str, Any] = {"keep_alive": True, "on_lost": leave}
+        leases = [await locks.acquire(f"k{i}", **options) for i in range(20)]
+        time.sleep(1.2 * TTL)  # noqa: ASYNC251 so all are found to be lost at once
+        await asyncio.sleep(60)
+        assert not leases
+
+    with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
+        with pytest.raises(SystemExit) as raised:
+            runner.run(main())
+        assert raised.value.code == 3
+        assert len(calls) == 20
+    assert caplog.text.count("on_lost raised SystemExit(3)") == 20
+
+
+# ---- observers
+
+
+def test_leases_when_an_observer_is_slow_then_all_are_kept_and_losses_told(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    end: threading.Event,
+) -> None:  # fmt: skip
+    told: list[object] = []
+    observer = SlowObserver(0.1, end)
+    locks = make_locks(urls, ttl=TTL, observer=observer)
+    options: dict[str, Any] = {"keep_alive": True}
+    options["on_lost"] = lambda lease, _: told.append(lease)
+    leases = [granted(locks.acquire(f"k{i}", **options)) for i in range(20)]
+    time.sleep(3 * TTL)  # twenty renewals of 0.1 s take two thirds of it
+    assert all(lease.is_valid for lease in leases)
+    assert observer.extensions > 10
+    for lease in leases:
+        delete(servers, str(lease.resource))
+    began = time.monotonic()
+    assert wait_until(lambda: len(told) == len(observer.lost_names) == 20)
+    assert time.monotonic() - began < TTL + SLACK
+
+
+@blocking
+def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_same(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    end: threading.Event,
+) -> None:  # fmt: skip
+    observer = SlowObserver(60, end)
+    locks = make_locks(urls, ttl=TTL, observer=observer)
+    dropped = granted(locks.acquire("dropped", keep_alive=True))
+    assert wait_until(lambda: observer.extensions == 1)
+    lease = granted(locks.acquire(KEY, keep_alive=True))
+    del dropped  # not kept by the call that takes long, nor by one that waits
+    gc.collect()
+    assert not lease.lost.wait(2 * TTL)
+    assert settled_values(servers, NOBODY, "dropped") == NOBODY
+    assert len(locks._driver.keeper.notes.calls) <= 2  # of each lease once
+    delete(servers)
+    assert wait_until(lambda: observer.lost_names == [KEY])
+
+
+@blocking
+def test_observer_when_it_exits_then_is_called_again_and_one_line_is_logged(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    calls: list[str] = []
+
+    class Leaving:
+        def extended(self, *_: object) -> None:
+            calls.append("extended")
+            sys.exit()
+
+        def lost(self, *_: object) -> None:
+            calls.append("lost")
+            sys.exit()
+
+    locks = make_locks(urls, ttl=TTL, observer=Leaving())
+    lease = granted(locks.acquire(KEY, keep_alive=True))
+    assert wait_until(lambda: calls.count("extended") >= 2)
+    delete(servers)
+    assert wait_until(lambda: "lost" in calls)
+    assert lease.lost.is_set()
+    assert caplog.text.count("extended raised SystemExit()") == 1
+
+
+# ---- log handlers
+
+
+@blocking
+@pytest.mark.parametrize("harm", [lambda end: end.wait(3 * TTL), lambda _: sys.exit()])
+def test_lease_when_handlers_of_warnings_are_slow_or_exit_then_is_kept(
+    make_locks: MakeLocks, urls: list[str], end: threading.Event, harm: Any
+) -> None:
+    calls: list[str] = []
+
+    def emit() -> None:
+        calls.append(threading.current_thread().name)
+        harm(end)
+
+    locks = make_locks(urls, ttl=TTL)
+    lease = granted(locks.acquire(KEY, keep_alive=True))
+    locks._driver.engine.unlogged.append((30, "somewhere", "is not as it should be"))
+    with handled(emit):
+        assert not lease.lost.wait(1.6 * TTL)
+    assert set(calls) == {"fastredlock observer"}
+
+
+@blocking
+def test_lease_when_the_log_of_its_renewals_is_slow_then_is_kept(
+    make_locks: MakeLocks, urls: list[str], end: threading.Event
+) -> None:
+    lease = granted(make_locks(urls, ttl=TTL).acquire(KEY, keep_alive=True))
+    lease._round.lease_state.watched().on_renewal = lambda: end.wait(3 * TTL)
+    assert not lease.lost.wait(1.6 * TTL)

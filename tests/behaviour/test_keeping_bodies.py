@@ -1,12 +1,16 @@
-"""The body of an `async with` is cancelled where its lease is lost."""
+"""The body of an `async with` is cancelled where its lease is lost.
+
+By a lease that was kept from the beginning, by one that is kept in there; and what the
+consumer of an async generator gets that holds a kept lock.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import os
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
@@ -15,241 +19,169 @@ import redis
 from fastredlock import LeaseLostError
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
-from tests.support.kept_bodies import TTL, delete, lose, runner
-from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.cancellation import after_turns, on_each_loop, with_locks
+from tests.support.kept_bodies import LONGEST, TTL, lose, until_cancelled
+from tests.support.keys import KEY, NOBODY, delete, settled_values
+from tests.support.loop_calls import taken, until
 
 pytestmark = pytest.mark.slow
+# Bodies sleep for longer than they may take: a loss has to cancel that.
+in_a_body = with_locks(longest=LONGEST, ttl=TTL)
 
 
-@pytest.fixture
-def run(kind: str, urls: list[str]) -> Callable[..., Any]:
-    """Return what runs a body of a FastRedlock on each kind of loop."""
-    return runner(kind, urls)
+def soon_lost(lease: Lease) -> None:
+    """Let it be lost in the next turn of the loop."""
+    asyncio.get_running_loop().call_soon(lose, lease)
 
 
-def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_why(
-    run: Callable[..., Any], servers: list[redis.Redis]
+@in_a_body
+async def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_why(
+    locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    async def body(locks: FastRedlock) -> list[object]:
-        seen: list[object] = []
-        try:
-            async with locks.lock(KEY, keep_alive=True) as lease:
-                delete(servers)
-                try:
-                    await asyncio.sleep(6)
-                except asyncio.CancelledError:
-                    seen += ["cancelled", lease.lost.is_set()]
-                    raise
-        except LeaseLostError as error:
-            seen += [type(error.__cause__).__name__, str(error)]
-        await asyncio.sleep(0.01)  # nothing of the cancellation is left
-        return seen
-
-    seen = run(body)
-    assert seen[:3] == ["cancelled", True, "CancelledError"]
-    assert "expired or " in seen[3]
+    seen: list[object] = []
+    try:
+        async with locks.lock(KEY, keep_alive=True) as lease:
+            delete(servers)
+            try:
+                await until_cancelled()
+            except asyncio.CancelledError:
+                seen += ["cancelled", lease.lost.is_set()]
+                raise
+    except LeaseLostError as error:
+        seen += [type(error.__cause__).__name__, "expired or " in str(error)]
+    await after_turns(5)()  # nothing of the cancellation is left
+    assert seen == ["cancelled", True, "CancelledError", True]
 
 
-def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_well(
-    run: Callable[..., Any], servers: list[redis.Redis]
+@in_a_body
+async def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_well(
+    locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        lease = await locks.acquire(KEY, keep_alive=True)
-        assert lease is not None
-
-        async def hold() -> None:
-            async with lease:
-                delete(servers)
-                await asyncio.sleep(6)
-
-        with pytest.raises(LeaseLostError):
-            await hold()
-
-    run(body)
+    lease = await taken(locks, keep_alive=True)
+    with pytest.raises(LeaseLostError):  # noqa: PT012
+        async with lease:
+            delete(servers)
+            await until_cancelled()
 
 
-def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_the_lock(
-    run: Callable[..., Any], servers: list[redis.Redis]
+@pytest.mark.parametrize("order", ["cancel", "cancel lose", "lose cancel"])
+@in_a_body
+async def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_it(
+    locks: FastRedlock, servers: list[redis.Redis], order: str
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def hold() -> None:
-            async with locks.lock(KEY, keep_alive=True):
-                await asyncio.sleep(6)
+    held: list[Lease] = []
 
-        task = asyncio.create_task(hold())
-        await asyncio.sleep(0.1)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
+    async def hold() -> None:
+        async with locks.lock(KEY, keep_alive=True) as lease:
+            held.append(lease)
+            await until_cancelled()
 
-    run(body)
-    assert settled_values(servers, NOBODY) == NOBODY
+    task = asyncio.create_task(hold())
+    await until(lambda: bool(held))
+    for what in order.split():
+        task.cancel() if what == "cancel" else lose(held[0])
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(settled_values, servers, NOBODY) == NOBODY
 
 
-@pytest.mark.parametrize("is_first", [True, False], ids=["before", "after"])
-def test_body_when_cancelled_by_another_as_well_then_stays_cancelled(
-    run: Callable[..., Any], servers: list[redis.Redis], is_first: bool
+@on_each_loop
+async def test_clients_when_made_per_call_then_nothing_is_left_behind_a_kept_lease(
+    urls: list[str],
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        held: list[Lease] = []
-
-        async def hold() -> None:
-            async with locks.lock(KEY, keep_alive=True) as lease:
-                held.append(lease)
-                await asyncio.sleep(6)
-
-        task = asyncio.create_task(hold())
-        await asyncio.sleep(0.1)
-        cancellations: list[Callable[[], object]] = [task.cancel, lambda: lose(held[0])]
-        for cancel in cancellations if is_first else cancellations[::-1]:
-            cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-
-    run(body)
+    before = len(os.listdir("/proc/self/fd"))
+    for i in range(20):
+        locks = FastRedlock(urls, ttl=600)
+        async with locks.lock(f"{KEY}{i}", keep_alive=True):
+            pass
+        del locks
+    await until(lambda: len(os.listdir("/proc/self/fd")) - before < 10)
 
 
-def test_clients_when_made_per_call_then_nothing_is_left_behind_a_kept_lease(
-    kind: str, urls: list[str]
+@in_a_body
+async def test_loss_when_the_release_of_a_frozen_loop_sees_it_first_then_is_told_once(
+    locks: FastRedlock,
 ) -> None:
-    async def body() -> None:
-        before = len(os.listdir("/proc/self/fd"))
-        for i in range(20):
-            locks = FastRedlock(urls, ttl=600)
-            async with locks.lock(f"{KEY}{i}", keep_alive=True):
-                pass
-            del locks
-        await asyncio.sleep(0.2)
-        assert len(os.listdir("/proc/self/fd")) - before < 10
-
-    run_on(kind, body())
+    told: list[object] = []
+    lease = await taken(locks, keep_alive=True, on_lost=lambda *_: told.append(_))
+    time.sleep(1.1 * TTL)  # noqa: ASYNC251 - a loop that stands still
+    await lease.release()
+    await asyncio.sleep(0.1)  # nothing more is told in it
+    assert (len(told), lease.lost.is_set()) == (1, True)
 
 
-def test_loss_when_the_release_of_a_frozen_loop_sees_it_first_then_is_told_once(
-    run: Callable[..., Any],
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        told: list[LeaseLostError] = []
-        lease = await locks.acquire(
-            KEY, keep_alive=True, on_lost=lambda _, error: told.append(error)
-        )
-        assert lease is not None
-        time.sleep(1.1 * TTL)  # noqa: ASYNC251
-        await lease.release()
-        await asyncio.sleep(0.1)
-        assert (len(told), lease.lost.is_set()) == (1, True)
-
-    run(body)
-
-
+@pytest.mark.parametrize("kept", ["both", "inner, and then the outer"])
 @pytest.mark.parametrize("lost", ["outer", "inner", "outer inner", "inner outer"])
-def test_nested_blocks_when_one_is_lost_then_that_one_is_blamed(
-    run: Callable[..., Any], lost: str
+@in_a_body
+async def test_nested_blocks_when_one_is_lost_then_that_one_is_blamed(
+    locks: FastRedlock, lost: str, kept: str
 ) -> None:
-    async def body(locks: FastRedlock) -> list[str]:
-        seen: list[str] = []
-        try:
-            async with locks.lock("outer", keep_alive=True) as outer:
-                leases = {"outer": outer}
-                try:
-                    async with locks.lock("inner", keep_alive=True) as inner:
-                        leases["inner"] = inner
-                        loop = asyncio.get_running_loop()
-                        for name in lost.split():
-                            loop.call_soon(lose, leases[name])
-                        await asyncio.sleep(6)
-                except BaseException as error:
-                    seen.append(f"inner {type(error).__name__}")
-                    raise
-        except LeaseLostError as error:
-            seen.append(f"{error.resource!s} is blamed")
-        return seen
-
+    seen: list[str] = []
+    try:
+        async with locks.lock("outer", keep_alive=kept == "both") as outer:
+            leases = {"outer": outer}
+            try:
+                async with locks.lock("inner", keep_alive=True) as inner:
+                    leases["inner"] = inner
+                    outer.keep_alive()
+                    for name in lost.split():
+                        soon_lost(leases[name])
+                    await until_cancelled()
+            except BaseException as error:
+                seen.append(f"inner {type(error).__name__}")
+                raise
+    except LeaseLostError as error:
+        seen.append(f"{error.resource!s} is blamed")
     expected = ["inner LeaseLostError", "inner is blamed"]
     if "outer" in lost:
         expected = ["inner CancelledError", "outer is blamed"]
-    assert run(body) == expected
+    assert seen == expected
 
 
-def test_block_inside_a_timeout_when_the_timeout_ends_then_that_is_raised(
-    run: Callable[..., Any],
+@in_a_body
+async def test_block_inside_a_timeout_when_the_timeout_ends_then_that_is_raised(
+    locks: FastRedlock,
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def hold() -> None:
-            async with locks.lock(KEY, keep_alive=True):
-                await asyncio.sleep(6)
+    async def hold() -> None:
+        async with locks.lock(KEY, keep_alive=True):
+            await until_cancelled()
 
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(hold(), 0.2)
-
-    run(body)
+    with pytest.raises(asyncio.TimeoutError):
+        await asyncio.wait_for(hold(), 0.1)
 
 
-def test_body_when_it_ends_by_an_error_of_its_own_then_that_stands(
-    run: Callable[..., Any],
+@pytest.mark.parametrize("error", [ValueError, LeaseLostError])
+@in_a_body
+async def test_body_when_it_swallows_the_cancellation_then_leaving_says_so_or_its_error(
+    locks: FastRedlock, error: type[Exception]
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def hold() -> None:
-            async with locks.lock(KEY, keep_alive=True) as lease:
-                asyncio.get_running_loop().call_soon(lose, lease)
-                try:
-                    await asyncio.sleep(6)
-                except asyncio.CancelledError:
-                    raise ValueError("its own") from None
+    async def hold() -> None:
+        async with locks.lock(KEY, keep_alive=True) as lease:
+            soon_lost(lease)
+            with suppress(asyncio.CancelledError):
+                await until_cancelled()
+            if error is ValueError:
+                raise ValueError("its own")
 
-        with pytest.raises(ValueError, match="its own"):
-            await hold()
-        await asyncio.sleep(0.01)
-
-    run(body)
+    with pytest.raises(error):
+        await hold()
+    await after_turns(5)()  # nothing of the cancellation is left
 
 
-def test_body_when_it_swallows_the_cancellation_then_leaving_says_so(
-    run: Callable[..., Any],
+@in_a_body
+async def test_tasks_when_many_hold_kept_leases_then_no_task_or_timer_is_left(
+    locks: FastRedlock,
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def hold() -> None:
-            async with locks.lock(KEY, keep_alive=True) as lease:
-                asyncio.get_running_loop().call_soon(lose, lease)
-                with suppress(asyncio.CancelledError):
-                    await asyncio.sleep(6)
+    async def hold(i: int) -> None:
+        several = [f"{KEY}:{i}", f"another:{i}"]
+        options: dict[str, Any] = {"keep_alive": True}
+        is_one = i % 20 != 0
+        lock: Any = locks.lock if is_one else locks.lock_all
+        async with lock(several[0] if is_one else several, **options) as lease:
+            assert not await lease.lost.wait(2 * TTL)
 
-        with pytest.raises(LeaseLostError):
-            await hold()
-        await asyncio.sleep(0.01)
-
-    run(body)
-
-
-def test_tasks_when_many_hold_kept_leases_then_no_task_or_timer_is_left(
-    run: Callable[..., Any],
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        async def hold(i: int) -> None:
-            async with locks.lock(f"{KEY}:{i}", keep_alive=True) as lease:
-                await asyncio.sleep(2 * TTL)
-                lease.check()
-
-        await asyncio.gather(*(hold(i) for i in range(200)))
-        assert len(asyncio.all_tasks()) == 1
-
-    run(body)
-
-
-def test_wait_when_awaited_by_a_watcher_then_tells_the_loss(
-    run: Callable[..., Any], servers: list[redis.Redis]
-) -> None:
-    async def body(locks: FastRedlock) -> None:
-        lease = await locks.acquire(KEY, keep_alive=True)
-        assert lease is not None
-        assert not await lease.lost.wait(0.05)
-        watcher = asyncio.create_task(lease.lost.wait())
-        await asyncio.sleep(0)
-        delete(servers)
-        assert await asyncio.wait_for(watcher, 5)
-        assert lease.lost.is_set()
-
-    run(body)
+    await asyncio.gather(*(hold(i) for i in range(200)))
+    assert len(asyncio.all_tasks()) == 1
 
 
 def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
@@ -258,10 +190,8 @@ def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
     locks = FastRedlock(urls, ttl=TTL)
 
     async def take() -> Lease:
-        lease = await locks.acquire(KEY, keep_alive=True)
-        assert lease is not None
-        await asyncio.sleep(TTL)
-        assert lease.is_valid
+        lease = await taken(locks, keep_alive=True)
+        assert not await lease.lost.wait(TTL)
         return lease
 
     first = run_on(kind, take())
@@ -276,29 +206,198 @@ def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
     run_on(kind, close())
 
 
-def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
-    run: Callable[..., Any], servers: list[redis.Redis]
+@in_a_body
+async def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
+    locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
-        async def work(name: str) -> None:
-            delete(servers, f"{KEY}:{name}")
-            await asyncio.sleep(6)
+    @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
+    async def work(name: str) -> None:
+        delete(servers, f"{KEY}:{name}")
+        await until_cancelled()
 
-        with pytest.raises(LeaseLostError, match="orders:42:a"):
-            await work("a")
-
-    run(body)
+    with pytest.raises(LeaseLostError, match="orders:42:a"):
+        await work("a")
 
 
-def test_block_of_several_when_kept_then_outlives_the_ttl(
-    run: Callable[..., Any],
+# --- kept in there --------------------------------------------------------------------
+
+
+async def of_lock(locks: FastRedlock) -> Any:
+    return locks.lock(KEY)
+
+
+async def of_lease(locks: FastRedlock) -> Any:
+    return await taken(locks)
+
+
+async def of_adopted(locks: FastRedlock) -> Any:
+    return locks.adopt(KEY, (await taken(locks)).token)
+
+
+async def of_several(locks: FastRedlock) -> Any:
+    return locks.lock_all([KEY, "other"])
+
+
+@pytest.mark.parametrize("enter", [of_lock, of_lease, of_adopted, of_several])
+@pytest.mark.parametrize("is_extended", [False, True])
+@in_a_body
+async def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
+    locks: FastRedlock, servers: list[redis.Redis], enter: Any, is_extended: bool
 ) -> None:
-    async def body(locks: FastRedlock) -> None:
-        lock = locks.lock_all(["a", "b"], keep_alive=True)
-        for _ in range(2):  # each entry has a lease of its own
-            async with lock as lease:
-                await asyncio.sleep(2 * TTL)
-                lease.check()
+    block = await enter(locks)
+    with pytest.raises(LeaseLostError, match=r"'orders:42'.*: lost: "):  # noqa: PT012
+        async with block as lease:
+            if is_extended:
+                await lease.extend(1)
+            lease.keep_alive(60)
+            assert not await lease.lost.wait(0.1)
+            delete(servers)
+            await until_cancelled()
+    await after_turns(5)()  # nothing of the cancellation is left
 
-    run(body)
+
+@in_a_body
+async def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled(
+    locks: FastRedlock,
+) -> None:
+    async def keep(lease: Lease) -> None:
+        lease.keep_alive()
+        soon_lost(lease)
+        assert await lease.lost.wait(5)
+
+    helpers: list[asyncio.Task[None]] = []
+    with pytest.raises(LeaseLostError):  # noqa: PT012
+        async with locks.lock(KEY) as lease:
+            helpers.append(asyncio.create_task(keep(lease)))
+            await until_cancelled()
+    await helpers[0]  # it is none of its business
+
+
+@in_a_body
+async def test_body_when_an_extension_by_hand_finds_the_key_gone_then_is_cancelled(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    async def extend(lease: Lease) -> None:
+        with pytest.raises(LeaseLostError):
+            await lease.extend()
+
+    helpers: list[asyncio.Task[None]] = []
+    began = time.monotonic()
+    with pytest.raises(LeaseLostError, match="expired or taken"):  # noqa: PT012
+        async with locks.lock(KEY, ttl=300, keep_alive=True) as lease:
+            delete(servers)
+            helpers.append(asyncio.create_task(extend(lease)))
+            await until_cancelled()
+    assert time.monotonic() - began < 2
+    await helpers[0]
+
+
+@in_a_body
+async def test_task_when_its_lease_is_in_no_block_then_is_not_cancelled(
+    locks: FastRedlock,
+) -> None:
+    lease = await taken(locks)
+    lease.keep_alive()
+    assert lease._round.lease_state.watch is None  # it costs nothing either
+    soon_lost(lease)
+    assert await lease.lost.wait(5)
+    await asyncio.sleep(0.1)  # it is not cancelled in it
+
+
+# --- async generators -----------------------------------------------------------------
+
+
+async def items(locks: FastRedlock, waits: bool = False) -> AsyncIterator[int]:
+    """Yield numbers under a lock that is kept."""
+    async with locks.lock(KEY, keep_alive=True):
+        for number in range(3):
+            if waits and number:
+                await until_cancelled()
+            yield number
+
+
+def is_left_alone() -> bool:
+    """Say that nothing is left of a cancellation."""
+    task = asyncio.current_task()
+    assert task is not None
+    return task.cancelling() == 0
+
+
+@asynccontextmanager
+async def holding(locks: FastRedlock) -> AsyncIterator[None]:
+    async with locks.lock(KEY, keep_alive=True):
+        yield
+
+
+async def by_closing(locks: FastRedlock, lose: Callable[[], None]) -> None:
+    async with aclosing(items(locks)) as numbers:  # type: ignore[type-var]
+        async for _ in numbers:
+            lose()
+            await until_cancelled()
+
+
+async def while_it_waits_itself(locks: FastRedlock, lose: Callable[[], None]) -> None:
+    async for _ in items(locks, waits=True):
+        lose()
+
+
+async def in_its_context(locks: FastRedlock, lose: Callable[[], None]) -> None:
+    async with holding(locks):
+        lose()
+        await until_cancelled()
+
+
+@pytest.mark.parametrize("consume", [by_closing, while_it_waits_itself, in_its_context])
+@in_a_body
+async def test_consumer_of_a_generator_when_the_lease_is_lost_then_gets_its_error(
+    locks: FastRedlock, servers: list[redis.Redis], consume: Any
+) -> None:
+    with pytest.raises(LeaseLostError, match=r"'orders:42'.*: lost: ") as raised:
+        await consume(locks, lambda: delete(servers))
+    if consume is by_closing:
+        assert isinstance(raised.value.__cause__, GeneratorExit)
+    assert is_left_alone()
+    await after_turns(5)()  # nothing of the cancellation is left
+
+
+@in_a_body
+async def test_consumer_when_it_leaves_its_generator_open_then_its_error_names_it(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    numbers: Any = items(locks)
+    with pytest.raises(asyncio.CancelledError, match="the lease of 'orders:42'"):  # noqa: PT012
+        async for _ in numbers:
+            delete(servers)
+            await until_cancelled()
+    with pytest.raises(LeaseLostError):  # whoever closes it gets the reason
+        await numbers.aclose()
+    assert is_left_alone()
+
+
+@in_a_body
+async def test_consumer_when_cancelled_by_another_as_well_then_stays_cancelled(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    async def consume() -> None:
+        async with aclosing(items(locks)) as numbers:  # type: ignore[type-var]
+            async for _ in numbers:
+                delete(servers)
+                try:
+                    await until_cancelled()
+                finally:
+                    task.cancel()
+
+    task = asyncio.create_task(consume())
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+@in_a_body
+async def test_consumer_when_it_breaks_off_a_generator_then_nothing_is_raised(
+    locks: FastRedlock,
+) -> None:
+    async with aclosing(items(locks)) as numbers:  # type: ignore[type-var]
+        async for _ in numbers:
+            break
+    async with locks.lock(KEY, timeout=0):
+        pass
