@@ -1,14 +1,19 @@
-"""Blocks inside blocks of the same resource and caller: refused, or joined."""
+"""Blocks inside blocks of the same resource, whose they are, and whose entry is left.
+
+Of a task, of a frame on this stack, or of nobody knows whom: refused, joined, or waited
+for; and one lock object that many threads and tasks enter, each for itself.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import gc
 import pickle
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, nullcontext, suppress
 from types import FrameType
 from typing import Any
 
@@ -18,15 +23,21 @@ import redis
 from fastredlock import (
     ConfigurationError,
     FastRedlock,
+    FastRedlockError,
     LeaseLostError,
     ReentryError,
     ResourceTakenError,
 )
+from fastredlock._locking import attempt
+from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
+from tests.support.cancellation import with_locks
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.keys import KEY, settled_values
-from tests.support.threads import in_threads
+from tests.support.keys import KEY, NOBODY, delete, settled_values
+from tests.support.loop_calls import taken, until
+from tests.support.threads import in_threads, later
+from tests.support.waiters import Section
 from tests.support.waiting import stopwatch, wait_until
 
 OTHER = "orders:43"
@@ -42,6 +53,11 @@ CALLS = {
     "all": lambda locks: locks.acquire_all([OTHER, KEY]),
     "lock": lambda locks: locks.lock(KEY).__enter__(),
 }
+
+
+@pytest.fixture(autouse=True)
+def _nothing_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "logged", set())
 
 
 # --- refused --------------------------------------------------------------------------
@@ -62,7 +78,7 @@ def test_acquire_when_inside_of_a_block_of_its_caller_then_is_refused_at_once(
         assert pickle.loads(pickle.dumps(caught.value)).held == caught.value.held
         assert lease.is_valid
         assert locks.acquire(KEY, timeout=0) is None
-    assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
+    assert settled_values(servers, NOBODY) == NOBODY
     granted(locks.acquire(KEY)).release()
 
 
@@ -71,8 +87,10 @@ def test_acquire_when_inside_of_a_block_under_a_key_prefix_then_is_refused(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
     locks = make_locks(urls, key_prefix="shop:")
-    with locks.lock(KEY), pytest.raises(ReentryError):
-        locks.acquire(KEY, timeout=5)
+    with locks.lock(KEY) as lease:
+        assert locks.current(KEY) is lease
+        with pytest.raises(ReentryError):
+            locks.acquire(KEY, timeout=5)
 
 
 @blocking
@@ -102,22 +120,20 @@ def test_acquire_when_the_validity_of_the_block_is_over_then_waits(
         outer.__exit__(None, None, None)
 
 
-@blocking
-def test_acquire_of_several_when_others_hold_one_and_its_caller_another_then_is_refused(
-    locks: FastRedlock,
-) -> None:
+@contextmanager
+def held_by_another_thread(locks: FastRedlock, key: str) -> Iterator[threading.Event]:
+    """Let another thread be in a block of the key until the event is set."""
     entered, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with locks.lock("a"):
+        with locks.lock(key):
             entered.set()
             leave.wait(10)
 
     with ThreadPoolExecutor(1) as pool:
         holding = pool.submit(hold)
         assert entered.wait(10)
-        with locks.lock("b"), pytest.raises(ReentryError):
-            locks.acquire_all(["a", "b"], timeout=5)
+        yield leave
         leave.set()
         holding.result()
 
@@ -126,42 +142,30 @@ def test_acquire_of_several_when_others_hold_one_and_its_caller_another_then_is_
 def test_acquire_when_another_thread_is_in_the_block_then_waits_and_has_its_name(
     locks: FastRedlock,
 ) -> None:
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locks.lock(KEY):
-            entered.set()
-            leave.wait(10)
-
-    with ThreadPoolExecutor(1) as pool:
-        holding = pool.submit(hold)
-        assert entered.wait(10)
+    with held_by_another_thread(locks, KEY) as leave:
         with pytest.raises(ResourceTakenError, match="another caller in this process"):
             locks.lock(KEY, timeout=0.05).__enter__()
-        threading.Timer(0.05, leave.set).start()
-        granted(locks.acquire(KEY, timeout=10)).release()
-        holding.result()
+        with locks.lock(OTHER), pytest.raises(ReentryError):  # that is its caller's
+            locks.acquire_all([KEY, OTHER], timeout=5)
+        with later(0.05, leave.set):
+            granted(locks.acquire(KEY, timeout=10)).release()
 
 
-def test_task_when_inside_of_its_own_block_then_is_refused_and_a_child_waits(
-    urls: list[str],
+@with_locks(ttl=20)
+async def test_task_when_inside_of_its_own_block_then_is_refused_and_a_child_waits(
+    locks: AwaitableFastRedlock,
 ) -> None:
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls, ttl=20) as locks:
-            for is_lock in (True, False):
-                lease: Any = None if is_lock else await locks.acquire(KEY)
-                async with locks.lock(KEY) if is_lock else lease:
-                    with pytest.raises(ReentryError):
-                        await locks.acquire(KEY)
-                    with pytest.raises(ReentryError):
-                        async with locks.lock(KEY):
-                            pass
-                    child = asyncio.create_task(locks.acquire(KEY))
-                    await asyncio.sleep(0.05)
-                lease = await child
-                await lease.release()
-
-    asyncio.run(main())
+    for is_lock in (True, False):
+        async with locks.lock(KEY) if is_lock else await taken(locks):
+            for call in (lambda: locks.acquire(KEY), locks.lock(KEY).__aenter__):
+                with pytest.raises(ReentryError):
+                    await call()
+            waits = locks.stats().waits
+            child = asyncio.create_task(locks.acquire(KEY))
+            await until(lambda waits=waits: locks.stats().waits > waits)
+        lease = await child
+        assert lease is not None
+        await lease.release()
 
 
 # --- joined ---------------------------------------------------------------------------
@@ -178,8 +182,10 @@ def test_reentrant_lock_when_entered_inside_then_has_the_lease_of_the_outermost(
             with inner as lease, inner as again:
                 assert lease is again is outer
             assert outer.is_valid
-        assert servers[0].exists(KEY)
-    assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
+        with pytest.raises(ZeroDivisionError), lock:
+            raise ZeroDivisionError
+        assert outer.is_valid
+    assert settled_values(servers, NOBODY) == NOBODY
     assert locks.stats().acquires.won - before == 1
     assert not locks._driver.entered
 
@@ -196,18 +202,10 @@ def test_reentrant_lock_when_more_ttl_is_asked_for_then_extends(
         with locks.lock(KEY, keep_alive=True, ttl=1, reentrant=True):
             pass
         assert lease._round.lease_state.kept is not None
-
-
-@blocking
-def test_reentrant_lock_when_its_inner_body_raises_then_the_outermost_still_holds(
-    locks: FastRedlock,
-) -> None:
-    lock = locks.lock(KEY, reentrant=True)
-    with lock as lease:
-        with pytest.raises(ZeroDivisionError), lock:
-            raise ZeroDivisionError
+        for ttl in ("x", 0, -1, float("nan")):
+            with pytest.raises(ConfigurationError, match="ttl="):
+                locks.lock(KEY, ttl=ttl, reentrant=True).__enter__()  # type: ignore[arg-type]
         assert lease.is_valid
-    assert not lease.is_valid
 
 
 @blocking
@@ -221,24 +219,6 @@ def test_reentrant_function_when_it_calls_itself_then_takes_once(
     before = locks.stats().acquires.won
     assert again(20) == 20
     assert locks.stats().acquires.won - before == 1
-
-
-@blocking
-def test_reentrant_lock_when_other_threads_use_it_then_they_exclude_each_other(
-    locks: FastRedlock,
-) -> None:
-    lock, inside, most = locks.lock(KEY, reentrant=True), 0, 0
-
-    def use() -> None:
-        nonlocal inside, most
-        for _ in range(10):
-            with lock, lock:
-                inside += 1
-                most = max(most, inside)
-                inside -= 1
-
-    in_threads([use] * 6)
-    assert most == 1
 
 
 @blocking
@@ -270,44 +250,6 @@ def test_reentrant_lock_when_callers_overlap_then_each_leaves_its_own_entries(
         assert not ours.is_valid
 
 
-def test_reentrant_lock_when_tasks_use_it_then_each_joins_its_own_block(
-    urls: list[str],
-) -> None:
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls, ttl=20) as locks:
-            lock, inside = locks.lock(KEY, reentrant=True), 0
-
-            @lock
-            async def again(times: int) -> None:
-                nonlocal inside
-                if times == 2:
-                    inside += 1
-                    assert inside == 1
-                if times:
-                    await asyncio.sleep(0)
-                    await again(times - 1)
-                if times == 2:
-                    inside -= 1
-
-            await asyncio.gather(*(again(2) for _ in range(10)))
-            async with lock as outer, locks.lock(KEY, ttl=60, reentrant=True) as inner:
-                assert outer is inner
-                assert outer.remaining() > 40
-
-    asyncio.run(main())
-
-
-@blocking
-@pytest.mark.parametrize("ttl", ["x", 0, -1, float("nan")])
-def test_reentrant_lock_when_its_inner_ttl_is_none_then_is_refused(
-    locks: FastRedlock, ttl: Any
-) -> None:
-    with locks.lock(KEY) as outer:
-        with pytest.raises(ConfigurationError, match="ttl="):
-            locks.lock(KEY, ttl=ttl, reentrant=True).__enter__()
-        assert outer.is_valid
-
-
 class Interruption(BaseException):
     """What a signal handler may raise."""
 
@@ -329,8 +271,9 @@ def interrupted_in(name: str) -> Iterator[None]:
 
 
 @pytest.mark.parametrize("is_inner", [False, True])
-def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], is_inner: bool
+@with_locks()
+async def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
+    locks: AwaitableFastRedlock, is_inner: bool
 ) -> None:
     """Seen: the entry stayed, and the lease was renewed for ever."""
 
@@ -339,26 +282,21 @@ def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_key(
             async with lock:
                 pass
 
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls) as locks:
-            lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
-            if is_inner:
-                async with lock:
-                    await enter(lock)  # nothing of an inner one is Python
-            else:
-                with pytest.raises(Interruption):
-                    await enter(lock)
-            assert lock._entries is None
-            free = locks.lock(KEY, timeout=3)
-            async with free:
-                pass
-
-    asyncio.run(main())
-    assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
+    lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
+    if is_inner:
+        async with lock:
+            await enter(lock)  # nothing of an inner one is Python
+    else:
+        with pytest.raises(Interruption):
+            await enter(lock)
+    assert lock._entries is None
+    async with locks.lock(KEY, timeout=3):
+        pass
 
 
-def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis]
+@with_locks()
+async def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
+    locks: AwaitableFastRedlock,
 ) -> None:
     """Seen: the entry stayed, so the outer block left the inner one's, and no lease.
 
@@ -366,28 +304,336 @@ def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
     """
 
     async def leave(lock: Any) -> None:
-        with interrupted_in("current_task"):
+        with suppress(Interruption), interrupted_in("current_task"):
             await lock.__aexit__(None, None, None)
-
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls) as locks:
-            lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
-            async with lock:
-                await lock.__aenter__()
-                with suppress(Interruption):
-                    await leave(lock)
-            assert lock._entries is None
-            two = locks.semaphore(OTHER, 2, ttl=1, keep_alive=True)
-            async with two:
-                await asyncio.create_task(enter_and_leave(two))
-            assert two._entries is None
-            async with locks.lock(KEY, timeout=3), locks.semaphore(OTHER, 1, timeout=3):
-                pass
 
     async def enter_and_leave(lock: Any) -> None:
         await lock.__aenter__()
-        with suppress(Interruption):
-            await leave(lock)
+        await leave(lock)
+
+    lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
+    async with lock:
+        await enter_and_leave(lock)
+    assert lock._entries is None
+    two = locks.semaphore(OTHER, 2, ttl=1, keep_alive=True)
+    async with two:
+        await asyncio.create_task(enter_and_leave(two))
+    assert two._entries is None
+    async with locks.lock(KEY, timeout=3), locks.semaphore(OTHER, 1, timeout=3):
+        pass
+
+
+# --- whose block it is ----------------------------------------------------------------
+
+WAYS: dict[str, Callable[[FastRedlock], Any]] = {
+    "lock": lambda locks: locks.lock(KEY),
+    "timeout": lambda locks: locks.lock(KEY, timeout=20),
+    "reentrant": lambda locks: locks.lock(KEY, reentrant=True),
+    "all": lambda locks: locks.lock_all([KEY, "other"]),
+    "semaphore": lambda locks: locks.semaphore(KEY, 1),
+}
+
+
+@blocking
+@pytest.mark.parametrize("way", WAYS)
+def test_task_when_another_task_is_in_the_block_then_is_refused_at_once(
+    locks: FastRedlock, caplog: pytest.LogCaptureFixture, way: str
+) -> None:
+    section = Section()
+
+    async def task(lock: Any) -> str:
+        try:
+            with stopwatch() as took, lock, section:
+                await asyncio.sleep(0.05)  # the others come meanwhile
+                return "done"
+        except ReentryError as error:
+            return str(error) if error.is_of_task and took() < 1 else "wrong"
+
+    async def main() -> list[str]:
+        return await asyncio.gather(*(task(WAYS[way](locks)) for _ in range(5)))
+
+    done, *refused = asyncio.run(main())
+    assert (done, section.most) == ("done", 1)
+    for text in refused:
+        assert "fastredlock.asyncio" in text
+        assert "reentrant" not in text
+    assert caplog.messages == [attempt.REFUSED]
+
+
+@blocking
+def test_task_when_it_is_in_the_block_itself_then_is_its_own_caller(
+    locks: FastRedlock,
+) -> None:
+    async def main() -> None:
+        with ExitStack() as stack:  # whatever entered it
+            lease = stack.enter_context(locks.lock(KEY))
+            await asyncio.sleep(0)
+            with locks.lock(KEY, reentrant=True) as inner:
+                assert inner is lease is locks.current(KEY)
+            with pytest.raises(ReentryError, match="this caller itself"):
+                locks.acquire(KEY)
+            taken = asyncio.to_thread(locks.acquire, KEY, timeout=0.05)
+            assert await taken is None  # a copied context proves nothing
 
     asyncio.run(main())
-    assert settled_values(servers, [None] * len(servers)) == [None] * len(servers)
+
+
+@blocking
+def test_task_when_a_block_is_around_its_loop_then_is_refused(
+    locks: FastRedlock,
+) -> None:
+    async def main() -> None:
+        with pytest.raises(ReentryError, match="around the event loop"):
+            locks.lock(KEY, reentrant=True).__enter__()
+
+    with locks.lock(KEY, reentrant=True):
+        asyncio.run(main())
+
+
+@blocking
+def test_semaphore_when_tasks_share_it_then_each_releases_its_own_slot(
+    locks: FastRedlock,
+) -> None:
+    slots = locks.semaphore(KEY, 3)
+
+    async def task(number: int) -> None:
+        with slots as lease:
+            await asyncio.sleep(0.02 * (3 - abs(number - 1)))  # in another order
+            assert lease.is_valid
+            assert locks.current(KEY) is lease
+
+    async def main() -> None:
+        await asyncio.gather(*(task(number) for number in range(3)))
+
+    asyncio.run(main())
+    assert slots._entries is None
+
+
+# As a framework runs a plain dependency with `yield`: in threads of a pool.
+@blocking
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
+    locks: FastRedlock, servers: list[redis.Redis], reentrant: bool
+) -> None:
+    lock = locks.lock(KEY, timeout=10, reentrant=reentrant)
+
+    def dependency() -> Iterator[None]:
+        with lock:
+            yield
+
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as elsewhere:
+        first, second = dependency(), dependency()
+        pool.submit(next, first).result()
+        waiting = pool.submit(next, second)
+        with pytest.raises(TimeoutError):
+            waiting.result(timeout=0.1)
+        with pytest.raises(LeaseLostError, match="in no block"):
+            elsewhere.submit(locks.current, KEY).result()
+        elsewhere.submit(next, first, None).result()
+        waiting.result()
+        elsewhere.submit(next, second, None).result()
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert lock._entries is None
+
+
+@blocking
+@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
+def test_semaphore_when_generators_end_in_any_order_elsewhere_then_leave_their_own(
+    locks: FastRedlock, servers: list[redis.Redis], order: tuple[int, ...]
+) -> None:
+    slots = locks.semaphore(KEY, 3)
+
+    def dependency() -> Iterator[Any]:
+        with slots as lease:
+            yield lease
+
+    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as elsewhere:
+        held = [dependency() for _ in order]
+        leases = [pool.submit(next, one).result() for one in held]
+        for number, place in enumerate(order):
+            elsewhere.submit(next, held[place], None).result()
+            valid = [lease.is_valid for lease in leases]
+            assert valid == [at not in order[: number + 1] for at in range(3)]
+    assert slots._entries is None
+    assert settled_values(servers, NOBODY, f"{KEY}#0") == NOBODY
+
+
+@with_locks()
+async def test_semaphore_when_generators_of_one_task_end_then_leave_their_own(
+    locks: AwaitableFastRedlock,
+) -> None:
+    slots = locks.semaphore(KEY, 3)
+
+    async def dependency() -> AsyncIterator[Any]:
+        async with slots as lease:
+            yield lease
+
+    held = [dependency() for _ in range(3)]
+    leases = [await anext(one) for one in held]
+    assert await asyncio.create_task(asyncio.wait_for(anext(held[1], 1), 9))
+    assert [lease.is_valid for lease in leases] == [True, False, True]
+    assert await anext(held[0], None) is None
+    assert [lease.is_valid for lease in leases] == [False, False, True]
+    assert await anext(held[2], None) is None
+
+
+@blocking
+def test_context_manager_when_it_is_a_generator_then_is_its_callers(
+    locks: FastRedlock,
+) -> None:
+    @contextmanager
+    def critical(reentrant: bool) -> Iterator[Any]:
+        with locks.lock(KEY, reentrant=reentrant) as lease:
+            yield lease
+
+    @contextmanager
+    def around() -> Iterator[Any]:
+        with critical(True) as lease:
+            yield lease
+
+    with around() as lease:
+        with critical(True) as inner, around() as again:
+            assert again is inner is lease is locks.current(KEY)
+        with pytest.raises(ReentryError), critical(False):
+            pass
+        assert lease.is_valid
+
+
+@blocking
+def test_acquire_when_this_thread_entered_otherwise_then_waits_and_says_so(
+    locks: FastRedlock, caplog: pytest.LogCaptureFixture
+) -> None:
+    with ExitStack() as stack:
+        lease = stack.enter_context(locks.lock(KEY))
+        with pytest.raises(ResourceTakenError, match="this thread entered is still"):
+            locks.lock(KEY, timeout=0.05).__enter__()
+        assert caplog.messages == []
+        for _ in range(2):
+            with later(0.1, lease.release):
+                lease = granted(locks.acquire(KEY))
+        lease.release()
+    assert caplog.messages == [attempt.OPEN % repr(KEY)]
+
+
+@blocking
+def test_generator_when_it_is_in_a_block_then_is_its_caller_and_outside_is_named(
+    locks: FastRedlock,
+) -> None:
+    def dependency() -> Iterator[None]:
+        with locks.lock(KEY):
+            yield
+            with pytest.raises(ReentryError):
+                locks.acquire(KEY)
+
+    held = dependency()
+    next(held)
+    with pytest.raises(ResourceTakenError, match=r"dependency\(\) is still open"):
+        locks.lock(KEY, timeout=0.05).__enter__()
+    assert next(held, None) is None
+
+
+# --- one lock object for many ---------------------------------------------------------
+
+
+@blocking
+@pytest.mark.parametrize("reentrant", [False, True])
+def test_lock_when_many_threads_enter_it_then_one_at_a_time_is_inside(
+    locks: FastRedlock, servers: list[redis.Redis], reentrant: bool
+) -> None:
+    lock, section = locks.lock(KEY, ttl=20, reentrant=reentrant), Section()
+
+    def work() -> None:
+        for _ in range(20):
+            with lock as lease, lock if reentrant else nullcontext(), section:
+                assert lease.is_valid
+
+    in_threads([work] * 8)
+    section.assert_exclusive()
+    assert section.entered == 160
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+@pytest.mark.parametrize("reentrant", [False, True])
+@with_locks(ttl=20)
+async def test_lock_when_many_tasks_enter_it_then_one_at_a_time_is_inside(
+    locks: AwaitableFastRedlock, reentrant: bool
+) -> None:
+    lock, section = locks.lock(KEY, reentrant=reentrant), Section()
+
+    @lock
+    async def again(times: int) -> None:
+        await asyncio.sleep(0)
+        if times:
+            await again(times - 1)
+
+    async def work() -> None:
+        for _ in range(20):
+            async with lock as lease:
+                with section:
+                    await asyncio.sleep(0)
+                    if reentrant:
+                        await again(2)
+                    assert lease.is_valid
+
+    await asyncio.gather(*(work() for _ in range(8)))
+    section.assert_exclusive()
+    assert section.entered == 160
+    async with lock as outer:
+        if reentrant:
+            async with locks.lock(KEY, ttl=60, reentrant=True) as inner:
+                assert inner is outer
+                assert outer.remaining() > 40
+
+
+@with_locks()
+async def test_lock_when_the_first_task_has_lost_it_then_each_leaves_its_own(
+    locks: AwaitableFastRedlock, servers: list[redis.Redis]
+) -> None:
+    lock, is_lost, may_leave = locks.lock(KEY), asyncio.Event(), asyncio.Event()
+
+    async def lose() -> None:
+        async with lock:
+            delete(servers)
+            is_lost.set()
+            await may_leave.wait()
+
+    first = asyncio.create_task(lose())
+    await is_lost.wait()
+    async with lock as lease:
+        may_leave.set()
+        with pytest.raises(LeaseLostError):
+            await first
+        assert await lease.extend() > 0
+
+
+@with_locks()
+async def test_lock_when_left_by_a_task_without_an_entry_then_is_refused_if_two_have(
+    locks: AwaitableFastRedlock, servers: list[redis.Redis]
+) -> None:
+    lock = locks.lock(KEY)
+
+    async def leave() -> None:
+        await lock.__aexit__(None, None, None)
+
+    for _ in range(2):
+        await asyncio.create_task(lock.__aenter__())
+        delete(servers)
+    gc.collect()  # both tasks are gone, and a later one may be at an address
+    with pytest.raises(FastRedlockError, match="2 others did"):
+        await asyncio.create_task(leave())
+
+
+@with_locks(ttl=60)
+async def test_lock_when_a_task_is_cancelled_while_it_enters_then_has_no_entry(
+    locks: AwaitableFastRedlock,
+) -> None:
+    lock = locks.lock(KEY)
+    async with lock:
+        waiting = asyncio.create_task(lock.__aenter__())
+        await until(lambda: locks.stats().waits == 1)
+        waiting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiting
+    assert lock._entries is None
+    async with lock as lease:
+        assert lease.is_valid

@@ -1,12 +1,11 @@
-"""Decorated calls that are skipped where their lock is taken, and their leases; locks
-that stay taken behind a short body."""
+"""Decorated calls, skipped ones too, their leases, and locks that stay taken behind a
+short body."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
 import time
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -21,33 +20,51 @@ from fastredlock import (
 )
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import run_on
+from tests.support.cancellation import with_locks
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.keys import KEY
+from tests.support.kept_bodies import until_cancelled
+from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.masters import pause, resume
 
 
 @blocking
-def test_function_when_its_lock_is_taken_then_is_skipped_and_logged(
-    locks: FastRedlock,
-    make_locks: MakeLocks,
-    urls: list[str],
-    caplog: pytest.LogCaptureFixture,
-) -> None:
+@pytest.mark.parametrize("skip", [False, True])
+def test_function_when_its_lock_is_taken_then_raises_or_is_skipped_and_logged(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    caplog: pytest.LogCaptureFixture, skip: bool,
+) -> None:  # fmt: skip
     caplog.set_level("INFO", "fastredlock")
     called = []
 
-    @locks.lock(lambda order: f"orders:{order}", timeout=0, skip=True)
-    def ship(order: int) -> str | None:
+    @locks.lock(lambda order, **_: f"orders:{order}", timeout=0, skip=skip)
+    def ship(order: int, *, by: str) -> str | None:
         called.append(order)
-        return f"shipped {order}"
+        return f"shipped {order} by {by}"
 
     with make_locks(urls).lock("orders:42"):
-        assert ship(42) is None
-        assert ship(7) == "shipped 7"
-    assert ship(42) == "shipped 42"
+        if skip:
+            assert ship(42, by="rail") is None
+            (line,) = caplog.messages
+            assert line.startswith("skipped: 'orders:42'")
+        else:
+            with pytest.raises(ResourceTakenError, match="'orders:42'"):
+                ship(42, by="rail")
+        assert ship(7, by="sea") == "shipped 7 by sea"
+    assert ship(42, by="rail") == "shipped 42 by rail"
     assert called == [7, 42]
-    (line,) = caplog.messages
-    assert line.startswith("skipped: 'orders:42'")
+
+
+@blocking
+def test_function_when_it_calls_itself_with_no_time_to_wait_then_is_taken(
+    locks: FastRedlock,
+) -> None:
+    @locks.lock(KEY, timeout=0)
+    def again(times: int) -> int:
+        return times and again(times - 1)
+
+    assert again(0) == 0
+    with pytest.raises(ResourceTakenError, match="this caller itself in this process"):
+        again(1)
 
 
 @blocking
@@ -59,12 +76,8 @@ def test_skipping_when_another_lock_in_the_body_is_taken_then_raises(
         with locks.lock("other", timeout=0):
             pytest.fail("two holders")
 
-    @locks.lock("other")
-    def holding() -> None:
-        with pytest.raises(ResourceTakenError, match="other"):
-            outer()
-
-    holding()
+    with locks.lock("other"), pytest.raises(ResourceTakenError, match="other"):
+        outer()
 
 
 @blocking
@@ -75,11 +88,50 @@ def test_skipping_when_nothing_could_be_skipped_then_is_refused(
         locks.lock(KEY, skip=True)
     with pytest.raises(ConfigurationError, match="reentrant"):
         locks.lock(KEY, timeout=0, skip=True, reentrant=True)
-    with (
-        pytest.raises(ConfigurationError, match="with block"),
-        locks.lock(KEY, timeout=0, skip=True),
-    ):
+    skipping = locks.lock(KEY, timeout=0, skip=True)
+    with pytest.raises(ConfigurationError, match="with block"), skipping:
         pytest.fail("entered")
+
+
+@with_locks(ttl=20)
+async def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
+    locks: AwaitableFastRedlock,
+) -> None:
+    @locks.lock(KEY, timeout=0, skip=True)
+    async def work() -> bytes | None:
+        await asyncio.sleep(0.01)  # the other call comes meanwhile
+        return locks.current(KEY).token
+
+    async def current() -> object:
+        return locks.current(KEY)
+
+    both = await asyncio.gather(work(), work())
+    assert sum(each is None for each in both) == 1
+    async with locks.lock(KEY):
+        assert await work() is None
+        with pytest.raises(LeaseLostError):
+            await asyncio.create_task(current())
+    with pytest.raises(ConfigurationError, match="with block"):
+        await locks.lock(KEY, timeout=0, skip=True).__aenter__()
+
+
+@with_locks(ttl=20)
+async def test_coroutine_function_when_cancelled_then_releases(
+    locks: AwaitableFastRedlock, servers: list[redis.Redis]
+) -> None:
+    began = asyncio.Event()
+
+    @locks.lock(KEY)
+    async def wait() -> None:
+        began.set()
+        await until_cancelled()
+
+    task = asyncio.create_task(wait())
+    await began.wait()
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert await asyncio.to_thread(settled_values, servers, NOBODY) == NOBODY
 
 
 # --- at_least -------------------------------------------------------------------------
@@ -99,7 +151,7 @@ def test_lock_when_left_before_at_least_then_stays_taken_until_then(
     assert other.acquire(KEY, timeout=0) is None
     with other.lock(KEY, ttl=20, timeout=5, at_least=0.001):
         assert 0.39 < time.monotonic() - began < 3
-        time.sleep(0.002)
+        time.sleep(0.002)  # longer than its at_least
     with other.lock(KEY, timeout=0):  # longer held than that, it was released
         pass
 
@@ -129,10 +181,8 @@ def test_lock_when_the_masters_are_away_at_its_end_then_stays_for_its_ttl(
 ) -> None:
     locks = make_locks(masters.urls[:3], round_timeout=0.1)
     with locks.lock(KEY, ttl=2, at_least=1.5) as lease:
-        for index in range(3):
-            masters.pause(index)
-    for index in range(3):
-        masters.resume(index)
+        pause(masters, 3)
+    resume(masters, 3)
     assert lease.release() is ReleaseStatus.RELEASED  # asked again: not deleted
     assert make_locks(masters.urls[:3]).acquire(KEY, timeout=0) is None
 
@@ -177,15 +227,6 @@ def test_current_when_inside_of_a_decorated_call_then_is_its_lease(
 
 
 @blocking
-def test_current_when_there_is_a_key_prefix_then_is_the_lease_of_the_block(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls, key_prefix="shop:")
-    with locks.lock(KEY) as lease:
-        assert locks.current(KEY) is lease
-
-
-@blocking
 def test_current_when_lost_then_its_check_raises(locks: FastRedlock) -> None:
     with contextlib.suppress(LeaseLostError), locks.lock(KEY, ttl=0.1) as lease:
         lease.lost.wait()
@@ -194,50 +235,11 @@ def test_current_when_lost_then_its_check_raises(locks: FastRedlock) -> None:
             locks.current(KEY).check()
 
 
-@blocking
-def test_current_when_another_thread_asks_then_raises(locks: FastRedlock) -> None:
-    with locks.lock(KEY), ThreadPoolExecutor(1) as pool:
-        elsewhere = pool.submit(locks.current, KEY)
-        with pytest.raises(LeaseLostError):
-            elsewhere.result()
-        assert locks.current(KEY).is_valid
-
-
-def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
-    kind: str, urls: list[str]
+@with_locks(ttl=20)
+async def test_awaitable_lock_when_left_before_at_least_then_stays_taken(
+    locks: AwaitableFastRedlock, servers: list[redis.Redis]
 ) -> None:
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls, ttl=20) as locks:
-
-            @locks.lock(KEY, timeout=0, skip=True)
-            async def work() -> bytes | None:
-                await asyncio.sleep(0.01)
-                return locks.current(KEY).token
-
-            both = await asyncio.gather(work(), work())
-            assert sum(each is None for each in both) == 1
-            async with locks.lock(KEY):
-                assert await work() is None
-                with pytest.raises(LeaseLostError):
-                    await asyncio.create_task(current(locks))
-            with pytest.raises(ConfigurationError, match="with block"):
-                async with locks.lock(KEY, timeout=0, skip=True):
-                    pytest.fail("entered")
-
-    async def current(locks: AwaitableFastRedlock) -> object:
-        return locks.current(KEY)
-
-    run_on(kind, main())
-
-
-def test_awaitable_lock_when_left_before_at_least_then_stays_taken(
-    kind: str, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls, ttl=20) as locks:
-            async with locks.lock(KEY, at_least=10):
-                pass
-            assert await locks.acquire(KEY, timeout=0) is None
-        assert all(8000 < server.pttl(KEY) <= 10_000 for server in servers)
-
-    run_on(kind, main())
+    async with locks.lock(KEY, at_least=10):
+        pass
+    assert await locks.acquire(KEY, timeout=0) is None
+    assert all(8000 < server.pttl(KEY) <= 10_000 for server in servers)
