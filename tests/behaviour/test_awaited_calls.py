@@ -18,14 +18,9 @@ from fastredlock import ConfigurationError, FastRedlockError, ReleaseStatus
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.cancellation import World, with_client
 from tests.support.keys import KEY, NOBODY
+from tests.support.loop_calls import taken
 
 NEVER = "coroutine '{}' was never awaited"
-
-
-async def taken(client: FastRedlock) -> Lease:
-    lease = await client.acquire(KEY, ttl=60)
-    assert lease is not None
-    return lease
 
 
 def drop(call: Coroutine[Any, Any, Any]) -> None:
@@ -75,49 +70,21 @@ async def test_call_when_awaited_again_then_raises_and_its_lease_stands(
     await lease.release()
 
 
+@pytest.mark.parametrize("end", ["closed", "collected", "thrown into"])
 @with_client
-async def test_acquire_when_closed_in_its_first_try_then_leaves_no_key(
-    world: World, client: FastRedlock
+async def test_acquire_when_it_ends_in_its_first_try_then_leaves_no_key(
+    world: World, client: FastRedlock, end: str
 ) -> None:
-    call = client.acquire(KEY, ttl=60)
-    waits(call)
-    call.close()
-    await world.is_free(KEY)
-
-
-@with_client
-async def test_acquire_when_collected_in_its_first_try_then_leaves_no_key(
-    world: World, client: FastRedlock
-) -> None:
-    call = client.acquire(KEY, ttl=60)
-    waits(call)
-    del call
-    gc.collect()
-    await world.is_free(KEY)
-
-
-@with_client
-async def test_acquire_when_thrown_into_then_raises_that_and_leaves_no_key(
-    world: World, client: FastRedlock
-) -> None:
-    call = client.acquire(KEY, ttl=60)
-    waits(call)
-    with pytest.raises(KeyError, match="mine"):
-        call.throw(KeyError("mine"))
-    await world.is_free(KEY)
-
-
-@with_client
-async def test_acquire_when_closed_after_its_first_try_then_leaves_no_key(
-    world: World, client: FastRedlock
-) -> None:
-    lease = await taken(client)
-    task = asyncio.ensure_future(client.acquire(KEY, timeout=30))
-    await asyncio.sleep(0.05)  # its first try is lost by now
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    await lease.release()
+    calls = [client.acquire(KEY, ttl=60)]
+    waits(calls[0])
+    if end == "closed":
+        calls[0].close()
+    elif end == "collected":
+        calls.clear()
+        gc.collect()
+    else:
+        with pytest.raises(KeyError, match="mine"):
+            calls[0].throw(KeyError("mine"))
     await world.is_free(KEY)
 
 
@@ -125,8 +92,7 @@ async def test_acquire_when_closed_after_its_first_try_then_leaves_no_key(
 async def test_release_when_closed_under_way_then_is_sent_all_the_same(
     world: World, client: FastRedlock
 ) -> None:
-    lease = await taken(client)
-    call = lease.release()
+    call = (await taken(client)).release()
     waits(call)
     call.close()
     await world.until(NOBODY)
@@ -175,10 +141,11 @@ def test_calls_when_no_loop_runs_then_say_so() -> None:
         client.adopt(KEY, "token").release().send(None)
 
 
-@with_client
+@pytest.mark.parametrize("drives", [False, True], ids=["awaits", "drives"])
 @pytest.mark.parametrize("is_taken", [False, True], ids=["first try", "later tries"])
-async def test_call_when_a_second_task_awaits_it_then_that_one_is_told(
-    world: World, client: FastRedlock, is_taken: bool
+@with_client
+async def test_call_when_a_second_task_awaits_or_drives_it_then_that_one_is_told(
+    world: World, client: FastRedlock, is_taken: bool, drives: bool
 ) -> None:
     other = await taken(client) if is_taken else None
     call = client.acquire(KEY, timeout=10)
@@ -186,27 +153,9 @@ async def test_call_when_a_second_task_awaits_it_then_that_one_is_told(
     async def awaits() -> Lease | None:
         return await call
 
-    first, second = asyncio.create_task(awaits()), asyncio.create_task(awaits())
-    async with asyncio.timeout(5):
-        with pytest.raises(RuntimeError, match="awaited already"):
-            await second
-        if other is not None:
-            await other.release()
-        lease = await first
-    assert lease is not None
-    assert await lease.release() is ReleaseStatus.RELEASED
-
-
-@with_client
-@pytest.mark.parametrize("is_taken", [False, True], ids=["first try", "later tries"])
-async def test_call_when_a_second_task_drives_it_then_that_one_is_told(
-    world: World, client: FastRedlock, is_taken: bool
-) -> None:
-    other = await taken(client) if is_taken else None
-    call = client.acquire(KEY, timeout=10)
-    first = asyncio.create_task(call)
-    await asyncio.sleep(0.1 if is_taken else 0)
-    second = asyncio.create_task(call)
+    first = asyncio.create_task(call if drives else awaits())
+    await asyncio.sleep(0.1 if is_taken else 0)  # until it waits
+    second = asyncio.create_task(call if drives else awaits())
     async with asyncio.timeout(5):
         with pytest.raises(RuntimeError, match="awaited already"):
             await second
@@ -240,7 +189,7 @@ async def test_delay_when_cancelled_behind_a_round_that_was_finished_then_ends_a
     lease = await taken(client)
     here = client._driver.here()
     delay = asyncio.create_task(asyncio.wait_for(here.sleep(5), None))
-    await asyncio.sleep(0.05)
+    await asyncio.sleep(0.05)  # until it sleeps
     here.submit(lease._round)
     delay.cancel()
     done, _ = await asyncio.wait([delay], timeout=0.1)

@@ -1,4 +1,4 @@
-"""A with block, a release, an extension, a connect or a close that is cancelled.
+"""Calls that are cancelled: after any turn of the loop, or in any ms of a slow network.
 
 After each cancellation: CancelledError came out, the keys are gone, others can take the
 lock, and the client's next replies are its own.
@@ -7,22 +7,35 @@ lock, and the client's next replies are its own.
 from __future__ import annotations
 
 import asyncio
+import random
+from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlockError, LeaseLostError, ReleaseStatus, Vote
+from fastredlock import (
+    FastRedlockError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+    Vote,
+)
 from fastredlock._locking.validity import extensions_of
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
 from tests.support.cancellation import (
+    ALL,
     CUT,
     QUICK_WAYS,
+    WAYS,
+    Begin,
     How,
     SiblingError,
+    Wait,
     Work,
     World,
+    after_seconds,
     after_turns,
     always,
     by_cancel,
@@ -30,44 +43,168 @@ from tests.support.cancellation import (
     on_each_loop,
     outcome,
     released,
+    strides,
     with_client,
 )
-from tests.support.keys import KEY, NOBODY, settled_values
-
-# --- the with block -------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("way", QUICK_WAYS)
-@with_client
-async def test_lock_when_cancelled_at_any_turn_then_leaves_no_key(
-    world: World, client: FastRedlock, way: How
-) -> None:
-    seen: list[str] = []
-
-    async def block() -> bool:
-        async with client.lock(KEY, ttl=60) as lease:
-            seen.append("body")
-            assert lease.is_valid
-            await after_turns(3)()
-            seen.append("leaving")
-        seen.append("left")
-        return True
-
-    await every_cut(way, always(block), world.undone(KEY))
-    assert seen.count("body") >= seen.count("leaving") >= seen.count("left") > 0
+from tests.support.keys import KEY, NOBODY, delete, is_empty, set_all, settled_values
+from tests.support.loop_calls import taken
+from tests.support.proxy import Proxy, proxied
+from tests.support.waiting import PATIENCE
 
 
-@with_client
-async def test_lock_when_cancelled_leaving_on_an_error_then_cancellation_comes_out(
-    world: World, client: FastRedlock
-) -> None:
+def begin_of(call: str, client: FastRedlock) -> Begin:
+    """Return what makes ready for a call, and returns it."""
+
     async def block() -> bool:
         with suppress(SiblingError):
-            async with client.lock(KEY, ttl=60):
-                raise SiblingError
+            async with client.lock(KEY, ttl=60) as lease:
+                assert lease.is_valid
+                await after_turns(3)()
+                if call == "lock that fails":
+                    raise SiblingError
         return True
 
-    await every_cut(by_cancel, always(block), world.undone(KEY))
+    async def each() -> bool:
+        many = [f"r{i}" for i in range(300)] if call == "each of many" else []
+        leases = await client.acquire_each([KEY, "b", *many], ttl=60)
+        statuses = await client.release_each(leases)
+        return {*statuses} == {ReleaseStatus.RELEASED}
+
+    async def begin() -> Work:
+        if call == "acquire":
+            return lambda: client.acquire(KEY, ttl=60)
+        if call == "acquire_all":
+            return lambda: client.acquire_all(ALL, ttl=60)
+        if call == "release":
+            return (await taken(client, ttl=60)).release
+        return block if call.startswith("lock") else each
+
+    return begin
+
+
+# --- in any turn ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("call", "way"),
+    [
+        *(
+            (call, way)
+            for call in ("acquire", "acquire_all", "lock")
+            for way in QUICK_WAYS
+        ),
+        *((call, by_cancel) for call in ("lock that fails", "each", "each of many")),
+    ],
+)
+@with_client
+async def test_call_when_cancelled_at_any_turn_then_leaves_no_key(
+    world: World, client: FastRedlock, call: str, way: How
+) -> None:
+    await every_cut(way, begin_of(call, client), world.undone(KEY, *ALL))
+    assert await asyncio.to_thread(is_empty, world.servers)
+
+
+@with_client
+async def test_acquire_when_others_hold_it_and_cancelled_then_theirs_stands(
+    world: World, client: FastRedlock
+) -> None:
+    theirs: list[bytes | None] = [b"theirs", b"theirs", b"theirs", None, None]
+
+    async def check(result: Any) -> None:
+        assert result is CUT or result is None
+        await world.until(theirs)
+
+    set_all(world.servers[:3], b"theirs")
+    work = always(lambda: client.acquire(KEY, ttl=60, timeout=0.02))
+    rare = map(after_turns, strides(step=7))
+    await every_cut(by_cancel, work, check, at_least=5, moments=rare)
+    delete(world.servers)
+
+
+@on_each_loop
+async def test_acquire_when_too_few_answer_and_cancelled_then_it_is_told(
+    world: World,
+) -> None:
+    dead = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
+    async with FastRedlock([*world.urls[:2], *dead]) as locks:
+
+        async def acquire() -> bool:
+            with suppress(QuorumUnreachableError):
+                await locks.acquire(KEY, ttl=60, timeout=0.02)
+            return True
+
+        async def check(_: object) -> None:
+            await world.until(NOBODY)
+
+        rare = map(after_turns, strides(step=7))
+        await every_cut(by_cancel, always(acquire), check, at_least=3, moments=rare)
+
+
+@with_client
+async def test_acquire_when_cancelled_with_the_reply_read_then_what_was_won_is_undone(
+    world: World, client: FastRedlock
+) -> None:
+    # The future is done and the task does not know yet: cancel() cannot reach it.
+    before = client.stats()
+    task = asyncio.ensure_future(client.acquire(KEY, ttl=60))
+    while client.stats().won == before.won:  # noqa: ASYNC110
+        await asyncio.sleep(0)
+    task.cancel()
+    if await outcome(task) is CUT:
+        assert client.stats().rolled_back == before.rolled_back + 1
+    else:
+        await released(task.result())
+    await world.is_free(KEY)
+
+
+@with_client
+async def test_acquires_when_many_share_a_write_and_half_are_cancelled_then_half_hold(
+    world: World, client: FastRedlock
+) -> None:
+    for turns in range(6):
+        tasks = [
+            asyncio.ensure_future(client.acquire(f"r{i}", ttl=60)) for i in range(40)
+        ]
+        await after_turns(turns)()
+        for task in tasks[::2]:
+            task.cancel()
+        leases = [await outcome(task) for task in tasks]
+        assert CUT not in leases[1::2]
+        held = {f"r{i}": each for i, each in enumerate(leases) if each != CUT}
+        for i in range(40):
+            lease = held.get(f"r{i}")
+            await world.until([lease and lease.token] * 5, f"r{i}")
+        await asyncio.gather(*[released(lease) for lease in held.values()])
+
+
+@pytest.mark.slow
+@with_client
+async def test_tasks_when_cancelled_at_random_for_a_second_then_no_key_is_left(
+    world: World, client: FastRedlock
+) -> None:
+    seed = random.randrange(2**32)
+    print("seed", seed)
+    draw = random.Random(seed)
+
+    async def use(key: str) -> None:
+        while True:
+            with suppress(ResourceTakenError):
+                async with client.lock(key, ttl=60, timeout=0.01) as lease:
+                    await lease.extend(50)
+            await asyncio.sleep(0)
+
+    ended = asyncio.get_running_loop().time() + 1
+    tasks: list[asyncio.Task[None]] = []
+    while asyncio.get_running_loop().time() < ended:
+        while len(tasks) < 30:
+            tasks.append(asyncio.ensure_future(use(draw.choice(ALL))))
+        await asyncio.sleep(draw.random() / 500)  # at any moment of the calls
+        for _ in range(10):
+            tasks.pop(draw.randrange(len(tasks))).cancel()
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    await world.is_free(*ALL)
 
 
 # --- release --------------------------------------------------------------------------
@@ -90,7 +227,7 @@ async def test_release_when_cancelled_once_begun_then_still_releases(
     async def begin() -> Work:
         nonlocal lease, has_begun
         has_begun = False
-        lease = await client.acquire(KEY, ttl=60)
+        lease = await taken(client, ttl=60)
         return release
 
     async def check(result: Any) -> None:
@@ -100,10 +237,8 @@ async def test_release_when_cancelled_once_begun_then_still_releases(
         if not has_begun:  # a task that is cancelled before it runs does not
             await released(lease)
         await world.is_free(KEY)
-        assert await lease.release() in (
-            ReleaseStatus.RELEASED if result is not CUT else ReleaseStatus.GONE,
-            ReleaseStatus.GONE,
-        )
+        first = ReleaseStatus.GONE if result is CUT else ReleaseStatus.RELEASED
+        assert await lease.release() in (first, ReleaseStatus.GONE)
 
     await every_cut(way, begin, check)
 
@@ -113,8 +248,7 @@ async def test_release_when_cancelled_again_and_again_then_still_releases(
     world: World, client: FastRedlock
 ) -> None:
     for first in range(4):
-        lease = await client.acquire(KEY, ttl=60)
-        assert lease is not None
+        lease = await taken(client, ttl=60)
         task = asyncio.ensure_future(lease.release())
         await after_turns(1 + first)()
         for _ in range(3):
@@ -135,8 +269,7 @@ async def test_release_when_cancelled_before_its_first_step_then_still_releases(
     world: World, client: FastRedlock, call: str, limit: int | None
 ) -> None:
     """Seen: the last tasks of a loop that ends left their keys for the ttl."""
-    lease = await client.acquire(KEY, ttl=60)
-    assert lease is not None
+    lease = await taken(client, ttl=60)
     task: asyncio.Future[Any] = asyncio.ensure_future(
         lease.release() if call == "release" else client.release_each([lease])
     )
@@ -152,78 +285,42 @@ async def test_release_when_cancelled_before_its_first_step_then_still_releases(
 
 
 @pytest.mark.parametrize("way", QUICK_WAYS)
+@pytest.mark.parametrize("call", ["extend", "extend_each"])
 @with_client
 async def test_extend_when_cancelled_at_any_turn_then_lease_counts_on_the_earlier_end(
-    world: World, client: FastRedlock, way: How
+    world: World, client: FastRedlock, call: str, way: How
 ) -> None:
-    lease: Lease | None = None
+    leases: list[Any] = []
 
     async def begin() -> Work:
-        nonlocal lease
-        held = lease = await client.acquire(KEY, ttl=20)
-        assert held is not None
-        return lambda: held.extend(60)
-
-    async def check(result: Any) -> None:
-        assert lease is not None
-        assert (lease.remaining() > 50) is (result is not CUT)
-        assert lease.is_valid
-        least = 1000 * lease.remaining() if result is CUT else 0
-        # The quorum was enough for the extension: the others may still be on their way.
-        assert sorted(each.pttl(KEY) for each in world.servers)[2] > least
-        assert await lease.extend(30) > 25  # the cancelled one is in no way
-        await released(lease)
-        await world.is_free(KEY)
-
-    await every_cut(way, begin, check)
-
-
-@pytest.mark.parametrize("way", QUICK_WAYS)
-@with_client
-async def test_extend_each_when_cancelled_at_any_turn_then_bounds_no_later_one(
-    world: World, client: FastRedlock, way: How
-) -> None:
-    leases: list[Lease | None] = []
-
-    async def begin() -> Work:
-        leases[:] = await client.acquire_each(["a", "b"], ttl=20)
+        leases[:] = await client.acquire_each(
+            ["a", "b"][: 1 + (call != "extend")], ttl=20
+        )
+        if call == "extend":
+            return lambda: leases[0].extend(60)
         return lambda: client.extend_each(leases, 60)
 
     async def check(result: Any) -> None:
         for lease in leases:
-            assert lease is not None
+            assert lease.is_valid
             assert (lease.remaining() > 50) is (result is not CUT)
             assert not extensions_of(lease).under_way
-        assert min(left or 0 for left in await client.extend_each(leases, 30)) > 25
-        assert await client.release_each(leases) == [ReleaseStatus.RELEASED] * 2
-        await world.is_free("a")
-        await world.is_free("b")
+            least = 1000 * lease.remaining() if result is CUT else 0
+            # The quorum was enough for it: the others may still be on their way.
+            lives = sorted(each.pttl(lease.resource) for each in world.servers)
+            assert lives[2] > least
+            assert await lease.extend(30) > 25  # the cancelled one is in no way
+        assert {*await client.release_each(leases)} == {ReleaseStatus.RELEASED}
+        await world.is_free("a", "b")
 
     await every_cut(way, begin, check)
-
-
-@with_client
-async def test_extend_when_cancelled_and_the_key_is_lost_then_says_so_next(
-    world: World, client: FastRedlock
-) -> None:
-    lease = await client.acquire(KEY, ttl=20)
-    assert lease is not None
-    task = asyncio.ensure_future(lease.extend())
-    await asyncio.sleep(0)
-    task.cancel()
-    assert await outcome(task) is CUT
-    for server in world.servers:
-        server.delete(KEY)
-    with pytest.raises(LeaseLostError):
-        await lease.extend()
 
 
 @with_client
 async def test_holders_when_cancelled_at_any_turn_then_the_next_reads_its_own_replies(
     world: World, client: FastRedlock
 ) -> None:
-    lease = await client.acquire(KEY, ttl=60)
-    assert lease is not None
+    lease = await taken(client, ttl=60)
     await world.until([lease.token] * 5)
 
     async def check(_: object) -> None:
@@ -263,30 +360,6 @@ async def test_connections_when_cancelled_at_any_turn_then_are_as_usable_or_all_
     await every_cut(by_cancel, begin, check)
 
 
-@on_each_loop
-async def test_close_when_calls_are_under_way_then_each_is_told_and_no_key_is_left(
-    world: World,
-) -> None:
-    for turns in (0, 1, 2, 5, 20):
-        locks = FastRedlock(world.urls)
-        tasks = [
-            asyncio.ensure_future(locks.acquire(f"r{i}", ttl=60)) for i in range(5)
-        ]
-        await after_turns(turns)()
-        await locks.close()
-        for i, task in enumerate(tasks):
-            await asyncio.wait([task])
-            if task.exception() is None:
-                lease = task.result()
-                assert lease is not None
-                await world.until([lease.token] * 5, f"r{i}")
-                for server in world.servers:
-                    server.delete(f"r{i}")
-            else:
-                assert isinstance(task.exception(), FastRedlockError)
-                await world.until(NOBODY, f"r{i}")
-
-
 @pytest.mark.parametrize("linger", [0, 30])
 def test_close_when_cancelled_in_its_first_step_then_the_loops_end_leaves_no_key(
     kind: str, world: World, linger: float
@@ -304,8 +377,7 @@ def test_close_when_cancelled_in_its_first_step_then_the_loops_end_leaves_no_key
                 await locks.close()
         for task in tasks:
             task.cancel()
-        leases = await asyncio.gather(*tasks, return_exceptions=True)
-        for lease in leases:
+        for lease in await asyncio.gather(*tasks, return_exceptions=True):
             if isinstance(lease, Lease):
                 await released(lease)
         await locks.close()
@@ -314,3 +386,125 @@ def test_close_when_cancelled_in_its_first_step_then_the_loops_end_leaves_no_key
         run_on(kind, main(turns))
         for name in ("rests", *names):
             assert settled_values(world.servers, NOBODY, name) == NOBODY
+
+
+# --- over slow networks ---------------------------------------------------------------
+
+
+@pytest.fixture
+def slow(world: World) -> Iterator[list[Proxy]]:
+    """Stand five proxies before the servers, which add 3 ms each way."""
+    world.lag = 0.01
+    with proxied(world.urls) as proxies:
+        for proxy in proxies:
+            proxy.set(delay=0.003)
+        world.urls = [proxy.url for proxy in proxies]
+        yield proxies
+
+
+def every_ms(step: float = 2.0) -> Iterator[Wait]:
+    at = 0.0
+    while True:
+        yield after_seconds(at / 1000)
+        at += step
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize(
+    ("call", "way"),
+    [
+        *((call, by_cancel) for call in ("acquire_all", "each", "lock", "release")),
+        *(("acquire", way) for way in WAYS),
+    ],
+)
+@with_client
+async def test_call_when_cancelled_at_any_ms_of_slow_round_trips_then_leaves_no_key(
+    world: World, client: FastRedlock, call: str, way: How
+) -> None:
+    check = world.undone(KEY, *ALL)
+    begin = begin_of(call, client)
+    await every_cut(way, begin, check, at_least=2, moments=every_ms())
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("slow")
+@pytest.mark.parametrize("by_ms", [False, True])
+@on_each_loop
+async def test_acquire_when_cancelled_while_it_connects_then_leaves_no_key(
+    world: World, by_ms: bool
+) -> None:
+    fresh: list[FastRedlock] = []
+
+    async def begin() -> Work:
+        fresh.append(FastRedlock(world.urls))
+        return lambda: fresh[-1].acquire(KEY, ttl=60)
+
+    async def check(result: object) -> None:
+        await world.undone(KEY)(result)
+        await fresh[-1].connect()
+        await fresh.pop().close()
+
+    async with world.other:
+        moments = every_ms(4) if by_ms else None
+        await every_cut(by_cancel, begin, check, at_least=3, moments=moments)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("call", ["acquire", "release", "extend"])
+@on_each_loop
+async def test_call_when_cancelled_while_replies_are_dropped_then_leaves_no_key(
+    world: World, slow: list[Proxy], call: str
+) -> None:
+    # The servers have executed; the client never gets their replies.
+    async with world.other:
+        await world.other.connect()
+        for at in (0.0, 0.004, 0.01, 0.02):
+            locks = FastRedlock(world.urls)
+            await locks.connect()
+            lease = None if call == "acquire" else await taken(locks, ttl=60)
+            for proxy in slow:
+                proxy.set(drops_replies=True)
+            await cut_after(at, work_of(call, locks, lease))
+            for proxy in slow:
+                proxy.set(drops_replies=False)
+                proxy.reset()
+            if lease and call == "extend":
+                assert lease.remaining() < 60
+                await released_in_the_end(lease)
+            elif at == 0.0 and lease and lease.is_valid:
+                await released_in_the_end(lease)
+            # Not before each has noticed that its connection is gone.
+            while locks.stats().losses < 5 or not is_ready(locks):
+                await released(await locks.acquire("mine", timeout=5))
+            await world.is_free(KEY)  # what was carried went with the connections
+            await locks.close()
+
+
+def work_of(call: str, locks: FastRedlock, lease: Lease | None) -> Work:
+    if lease is None:
+        return lambda: locks.acquire(KEY, ttl=60)
+    return lease.release if call == "release" else lambda: lease.extend(90)
+
+
+async def cut_after(delay: float, work: Work) -> None:
+    """Cancel the work after a delay in s: it cannot have ended by itself."""
+    task = asyncio.ensure_future(work())
+    await after_seconds(delay)()
+    await asyncio.sleep(0)
+    task.cancel()
+    assert await outcome(task) is CUT
+
+
+def is_ready(locks: FastRedlock) -> bool:
+    return {each.state.name for each in locks.health()} == {"READY"}
+
+
+async def released_in_the_end(lease: Lease) -> None:
+    """Release it over connections that have to be opened again."""
+
+    async def release() -> None:
+        while await lease.release() is ReleaseStatus.UNKNOWN:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # no connection is back yet
+
+    await asyncio.wait_for(release(), PATIENCE)
