@@ -1,9 +1,8 @@
-"""acquire_each and release_each: many independent locks in one call."""
+"""Many locks in one call: each by itself, or all of them or none under one token."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -14,107 +13,95 @@ from fastredlock import (
     FastRedlock,
     FastRedlockError,
     Lease,
+    LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
+    ResourceTakenError,
     ValidityExhaustedError,
     Vote,
 )
+from fastredlock._locking.validity import extensions_of
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.interrupts import Interrupt, alarm, interrupt
-from tests.support.keys import is_empty, set_all, settled_values, sizes
+from tests.support.keys import (
+    NOBODY,
+    delete,
+    flush_scripts,
+    is_empty,
+    set_all,
+    settled_values,
+    sizes,
+    values,
+)
 from tests.support.masters import pause, resume, stop
-from tests.support.proxy import Proxy
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.processes import Fork
+from tests.support.proxy import Proxy, proxied
+from tests.support.threads import in_threads
+from tests.support.waiting import settled, stopwatch, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(100)]
 MANY = 10_000
+SEVERAL: dict[str, Any] = {
+    "each": lambda locks, *args, **options: locks.acquire_each(*args, **options),
+    "all": lambda locks, *args, **options: locks.acquire_all(*args, **options),
+    "lock_all": lambda locks, *args, **o: locks.lock_all(*args, **o).__enter__(),
+}
 
 
-# ---- what is granted
+def lowest(lefts: list[float | None]) -> float:
+    """Return the shortest validity left (s), 0 where one is lost."""
+    return min(left or 0 for left in lefts)
 
 
-def test_acquire_each_when_all_are_free_then_each_has_a_lease_of_its_own(
+# ---- each by itself
+
+
+def test_each_when_all_are_free_then_has_a_lease_of_its_own_until_its_release(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    leases = all_granted(locks.acquire_each(NAMES, ttl=20))
+    leases = all_granted(locks.acquire_each((name for name in NAMES), ttl=20))
     assert [lease.resource for lease in leases] == NAMES
     assert len({lease.token for lease in leases}) == 100
     assert all(19 < lease.remaining() < 20 for lease in leases)
     for lease in leases:
         assert settled_values(servers, [lease.token] * 5, str(lease.resource))
+    lefts = locks.extend_each(leases, 100)
+    assert all(left is not None and 90 < left < 100 for left in lefts)
+    assert all(90 < lease.remaining() < 100 for lease in leases)
+    locks.holders()  # answered after every extension
+    assert min(server.pttl(name) for server in servers for name in NAMES) > 90_000
+    assert locks.release_each(lease for lease in leases) == [RELEASED] * 100
+    assert is_empty(servers)
+    assert not any(lease.is_valid for lease in leases)
 
 
 def test_acquire_each_when_some_are_taken_then_those_are_none_in_their_places(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: list[redis.Redis],
+) -> None:  # fmt: skip
     set_all(servers[:3], b"another", "b")
     set_all(servers[:2], b"another", "c")
-    leases = locks.acquire_each(["a", b"b", "c"])
-    assert [lease and lease.resource for lease in leases] == ["a", None, "c"]
-    wanted = [b"another"] * 3 + [None] * 2
-    assert settled_values(servers, wanted, "b") == wanted
-
-
-def test_acquire_each_when_a_resource_is_named_twice_then_the_second_is_none(
-    locks: FastRedlock,
-) -> None:
-    first, other, second, third = locks.acquire_each(["a", "b", "a", b"a"])
-    assert (second, third) == (None, None)
-    assert granted(other).is_valid
-    assert granted(first).extend(30) > 29
-
-
-def test_acquire_each_when_others_take_single_locks_then_they_exclude_each_other(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
     other = make_locks(urls)
-    assert other.acquire("item:7", timeout=0)
-    leases = locks.acquire_each(NAMES)
-    assert [name for name, lease in zip(NAMES, leases, strict=True) if not lease] == [
-        "item:7"
-    ]
-    assert other.acquire("item:8", timeout=0) is None
-    assert other.acquire_each(NAMES) == [None] * 100
+    assert other.acquire("d", timeout=0)
+    leases = locks.acquire_each(["a", b"b", "c", "d", "größe", "a", b"a"])
+    wanted = ["a", None, "c", None, "größe", None, None]
+    assert [lease and lease.resource for lease in leases] == wanted
+    rest = [b"another"] * 3 + [None] * 2
+    assert settled_values(servers, rest, "b") == rest
+    assert other.acquire("a", timeout=0) is None
+    assert other.acquire_each(["größe".encode(), "a", "c"]) == [None] * 3
+    assert granted(leases[0]).extend(30) > 29
 
 
-def test_acquire_each_when_nothing_is_named_then_is_empty_and_asks_nothing(
+def test_each_when_nothing_is_named_then_is_empty_and_asks_nothing(
     make_locks: MakeLocks,
 ) -> None:
     locks = make_locks(["redis://127.0.0.1:1"])
-    assert locks.acquire_each([]) == []
-    assert locks.release_each([]) == []
+    assert locks.acquire_each([]) == locks.release_each([]) == []
     assert locks.stats().rounds == 0
-
-
-def test_acquire_each_when_given_a_generator_then_takes_what_it_yields(
-    locks: FastRedlock,
-) -> None:
-    leases = all_granted(locks.acquire_each(name for name in ("größe", "b")))
-    assert locks.release_each(lease for lease in leases) == [RELEASED] * 2
-
-
-@blocking
-def test_release_each_when_what_it_reads_raises_then_releases_what_came_before(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    """Seen: 10 of 217, where a signal came while a generator was read."""
-    first, second = all_granted(locks.acquire_each(["a", "b"], ttl=60))
-
-    def some() -> Iterator[Lease]:
-        yield first
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        locks.release_each(some())
-    assert (first.is_valid, second.is_valid) == (False, True)
-    with pytest.raises(ConfigurationError):
-        locks.release_each(iter([second, "b"]))  # type: ignore[arg-type]
-    assert second.is_valid
-    second.release()
-    assert wait_until(lambda: is_empty(servers))
 
 
 def test_acquire_each_when_new_token_is_given_then_calls_it_once_per_resource(
@@ -139,37 +126,44 @@ def test_lease_of_many_when_used_alone_then_is_a_lease_like_any(
     assert third.release() is GONE
 
 
-def test_acquire_each_when_not_connected_yet_then_connects_first(
-    make_locks: MakeLocks, masters: LocalMasters
+def test_each_when_some_are_lost_then_they_are_told_in_their_places(
+    locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    stop(masters, 2)
-    all_granted(make_locks(masters.urls).acquire_each(NAMES))
+    leases = all_granted(locks.acquire_each(["held", "released", "gone", "stolen"]))
+    leases[1].release()
+    delete(servers, "gone")
+    set_all(servers, b"another", "stolen")
+    lefts = locks.extend_each([*leases, None], 50)
+    assert [left is None for left in lefts] == [False, True, True, True, True]
+    locks.holders()  # answered after every extension
+    assert values(servers, "gone") == NOBODY
+    assert [server.pttl("stolen") for server in servers] == [-1] * 5
+    assert [lease.is_valid for lease in leases] == [True, False, False, False]
+    told = locks.release_each([*leases, None, leases[0]])
+    assert told == [RELEASED, GONE, GONE, GONE, GONE, GONE]
+    assert settled_values(servers, [b"another"] * 5, "stolen") == [b"another"] * 5
+    assert locks.release_each(leases) == [GONE] * 4
 
 
-# ---- what is refused before any I/O
-
-
-@pytest.mark.parametrize(
-    "resources",
-    ["orders", b"orders", 7, None, ["a", ""], ["a", 7], ["a", None], ["a", "\ud800"]],
-)
-def test_acquire_each_when_resources_are_bad_then_is_refused_before_any_io(
-    make_locks: MakeLocks, urls: list[str], resources: Any
+@blocking
+def test_release_each_when_what_it_reads_raises_then_releases_what_came_before(
+    locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    locks = make_locks(urls)
+    """Seen: 10 of 217, where a signal came while a generator was read."""
+    first, second = all_granted(locks.acquire_each(["a", "b"], ttl=60))
+
+    def some() -> Iterator[Lease]:
+        yield first
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        locks.release_each(some())
+    assert (first.is_valid, second.is_valid) == (False, True)
     with pytest.raises(ConfigurationError):
-        locks.acquire_each(resources)
-    assert (locks.stats().rounds, locks.stats().connects) == (0, 0)
-
-
-@pytest.mark.parametrize("ttl", [0, -1, "5", True, float("nan")])
-def test_acquire_each_when_the_ttl_is_bad_then_is_refused_before_any_io(
-    make_locks: MakeLocks, urls: list[str], ttl: Any
-) -> None:
-    locks = make_locks(urls)
-    with pytest.raises(ConfigurationError, match="ttl"):
-        locks.acquire_each(["a"], ttl=ttl)
-    assert locks.stats().rounds == 0
+        locks.release_each(iter([second, "b"]))  # type: ignore[arg-type]
+    assert second.is_valid
+    second.release()
+    assert wait_until(lambda: is_empty(servers))
 
 
 def test_release_each_when_one_is_no_lease_of_ours_then_releases_none(
@@ -187,16 +181,180 @@ def test_release_each_when_one_is_no_lease_of_ours_then_releases_none(
     assert theirs.is_valid
 
 
+def test_each_when_the_scripts_were_flushed_then_all_are_released_all_the_same(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    leases = locks.acquire_each(NAMES)
+    flush_scripts(servers)
+    leases.append(locks.acquire_all(["a", "b"]))
+    flush_scripts(servers)
+    assert locks.release_each(leases) == [RELEASED] * 101
+    assert sizes(servers) == [0] * 5
+    assert locks.stats().repeated_scripts >= 6
+
+
+def test_each_when_forked_then_the_leases_are_not_the_childs(
+    locks: FastRedlock,
+) -> None:
+    leases = locks.acquire_each(NAMES)
+
+    def in_child() -> list[bool]:
+        return [
+            locks.extend_each(leases) == [None] * 100,
+            locks.release_each(leases) == [GONE] * 100,
+            locks.acquire_each(NAMES) == [None] * 100,
+            None not in locks.acquire_each(["x", "y"]),
+        ]
+
+    assert Fork(in_child).result() == [True] * 4
+    assert None not in locks.extend_each(leases)
+    assert locks.release_each(leases) == [RELEASED] * 100
+
+
+def test_each_when_closed_then_says_so_and_releases_alone(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls)
+    leases = all_granted(locks.acquire_each(NAMES))
+    locks.close()
+    for call in (lambda: locks.acquire_each(NAMES), lambda: locks.extend_each(leases)):
+        with pytest.raises(FastRedlockError, match="closed"):
+            call()
+    assert all(lease.is_valid for lease in leases)
+    assert not any(extensions_of(lease).under_way for lease in leases)
+    assert {*locks.release_each(leases)} == {RELEASED}
+
+
+# ---- all or none
+
+
+def test_all_when_free_then_one_lease_holds_each_until_its_release(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: list[redis.Redis],
+) -> None:  # fmt: skip
+    other = make_locks(urls)
+    lock = locks.lock_all(["b", "a", b"c", "a"], ttl=20)
+    for _ in range(2):
+        with lock as lease:
+            assert lease.resource == ("b", "a", b"c")
+            assert 19 < lease.remaining() < 20
+            for key in ("a", "b", "c"):
+                held = settled_values(servers, [lease.token] * 5, key)
+                assert held == [lease.token] * 5
+            assert other.acquire("a", timeout=0) is None
+            assert other.acquire_each(["c", "d", "a"])[::2] == [None, None]
+            other_order = other.lock_all(iter(["b", "a"]), timeout=0)
+            with pytest.raises(ResourceTakenError):
+                other_order.__enter__()
+        for key in ("a", "b", "c"):
+            assert settled_values(servers, NOBODY, key) == NOBODY
+    with other_order:
+        pass
+    one = granted(locks.acquire_all(["a"]))
+    assert locks.acquire("a", timeout=0) is None
+    assert one.release() is RELEASED
+
+
+@pytest.mark.parametrize("held", ["a", "b", "c"])
+def test_all_when_one_is_held_then_takes_none(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], held: str
+) -> None:
+    other, several = make_locks(urls), locks.lock_all(["a", "b", "c"], timeout=0)
+    assert other.acquire(held, timeout=0)
+    assert locks.acquire_all(["a", "b", "c"], timeout=0) is None
+    with pytest.raises(ResourceTakenError, match="'a', 'b', 'c'") as raised, several:
+        pytest.fail("its body runs")
+    assert raised.value.resource == ("a", "b", "c")
+    for name in {"a", "b", "c"} - {held}:
+        assert other.acquire(name, timeout=2)
+
+
+def test_all_when_a_majority_holds_one_then_all_are_rolled_back_elsewhere(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], b"another", "b")
+    assert locks.acquire_all(["a", "b"], timeout=0) is None
+    assert settled_values(servers, NOBODY, "a") == NOBODY
+    wanted = [b"another"] * 3 + [None] * 2
+    assert settled_values(servers, wanted, "b") == wanted
+
+
+@pytest.mark.parametrize("count", [2, 300])
+def test_lease_of_all_when_used_then_extends_and_releases_all(
+    locks: FastRedlock, servers: list[redis.Redis], count: int
+) -> None:
+    names = [f"item:{i}" for i in range(count)]
+    lease = granted(locks.acquire_all(names, ttl=5))
+    for extend in (lambda: lease.extend(30), lambda: locks.extend_each([lease], 30)[0]):
+        assert (extend() or 0) > 29
+        locks.holders("x")  # waits for what the slowest do
+        assert min(server.pttl(names[-1]) for server in servers) > 20_000
+    assert lease.release() is RELEASED
+    assert is_empty(servers)
+    assert lease.release() is GONE
+
+
+def test_lease_of_all_when_one_key_was_lost_then_extend_says_so_and_release_is_gone(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire_all(["a", "b"]))
+    locks.holders("x")  # waits for what the slowest do
+    set_all(servers, b"another", "b")
+    with pytest.raises(LeaseLostError, match="'a', 'b'"):
+        lease.extend()
+    assert not lease.is_valid
+    assert lease.release() is GONE
+    assert settled_values(servers, NOBODY, "a") == NOBODY
+    assert settled_values(servers, [b"another"] * 5, "b") == [b"another"] * 5
+
+
+def test_lease_of_all_when_adopted_by_another_client_then_is_extended_and_released(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    lease = granted(locks.acquire_all(["b", "a"], ttl=5))
+    adopted = make_locks(urls).adopt(lease.resource, lease.token)
+    assert adopted.extend(20) > 19
+    assert adopted.release() is RELEASED
+    assert lease.release() is GONE
+
+
+# ---- refused before any I/O
+
+BAD = ["orders", b"orders", 7, None, ["a", ""], ["a", 7], ["a", None], ["a", "\ud800"]]
+
+
+@pytest.mark.parametrize(
+    ("call", "resources", "options"),
+    [
+        *((call, bad, {}) for call in ("each", "all", "lock_all") for bad in BAD),
+        *((call, [], {}) for call in ("all", "lock_all")),
+        *(("each", ["a"], {"ttl": ttl}) for ttl in (0, -1, "5", True, float("nan"))),
+    ],
+)
+def test_several_when_an_argument_is_bad_then_is_refused_before_any_io(
+    make_locks: MakeLocks, urls: list[str], call: str, resources: Any, options: Any
+) -> None:
+    locks = make_locks(urls)
+    with pytest.raises(ConfigurationError):
+        SEVERAL[call](locks, resources, **options)
+    assert (locks.stats().rounds, locks.stats().connects) == (0, 0)
+
+
 # ---- all undone when one could not be decided
 
 
-def test_acquire_each_when_a_quorum_is_down_then_raises_with_the_votes(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+@pytest.mark.parametrize("call", ["each", "all", "lock_all"])
+def test_several_when_a_quorum_is_down_then_raise_with_the_votes_and_leave_none(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw, call: str
 ) -> None:
-    locks = connected(make_locks(masters.urls))
-    stop(masters, 3)
-    with pytest.raises(QuorumUnreachableError, match="item:") as raised:
-        locks.acquire_each(NAMES)
+    locks = make_locks(masters.urls)
+    stop(masters, 2)
+    locks.release_each(all_granted(locks.acquire_each(["x"])))
+    masters.stop(2)
+    options = {} if call == "each" else {"timeout": 0}
+    said = "item:" if call == "each" else r"'item:0'.* and 95 more"
+    with pytest.raises(QuorumUnreachableError, match=said) as raised:
+        SEVERAL[call](locks, NAMES, **options)
     assert [vote.vote for vote in raised.value.votes[:3]] == [Vote.FAILED] * 3
     assert is_empty([raw(url) for url in masters.urls[3:]])
 
@@ -230,8 +388,7 @@ def test_acquire_each_when_a_quorum_is_silent_then_leaves_no_key_anywhere(
 def test_acquire_each_when_the_round_uses_the_validity_up_then_raises_and_undoes(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    with ExitStack() as opened:
-        proxies = [opened.enter_context(Proxy(url)) for url in urls]
+    with proxied(urls) as proxies:
         locks = connected(make_locks([proxy.url for proxy in proxies], round_timeout=5))
         for proxy in proxies:
             proxy.set(delay=0.03)
@@ -242,24 +399,14 @@ def test_acquire_each_when_the_round_uses_the_validity_up_then_raises_and_undoes
         assert is_empty(servers)
 
 
-def test_acquire_each_when_closed_then_says_so(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-    leases = locks.acquire_each(NAMES)
-    locks.close()
-    with pytest.raises(FastRedlockError, match="closed"):
-        locks.acquire_each(NAMES)
-    assert set(locks.release_each(leases)) == {RELEASED}
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("no_collector")
-def test_acquire_each_when_interrupted_then_leaves_no_key_anywhere(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+@pytest.mark.parametrize("call", ["each", "all"])
+def test_several_when_interrupted_then_leave_no_key_anywhere(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw, call: str
 ) -> None:
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.3))
-    names = [str(i) for i in range(2000)]
+    names = [str(i) for i in range(2000 if call == "each" else 300)]
     pause(masters, 3)
     ends = []
     for delay_ms in range(1, 40, 2):
@@ -268,7 +415,7 @@ def test_acquire_each_when_interrupted_then_leaves_no_key_anywhere(
             pytest.raises((Interrupt, QuorumUnreachableError)) as ended,
             alarm(delay_ms / 1000, interrupt),
         ):
-            locks.acquire_each(names)
+            getattr(locks, f"acquire_{call}")(names)
         ends.append(ended.type)
     assert Interrupt in ends
     servers = [raw(url) for url in masters.urls]
@@ -292,3 +439,137 @@ def test_acquire_each_when_a_signal_handler_takes_another_batch_then_both_are_he
         outer = locks.acquire_each(NAMES)
     assert [lease is not None for lease in inner] == [True, True, False]
     all_granted(outer)
+
+
+# ---- releases and extensions without a quorum
+
+
+@pytest.mark.slow
+def test_each_when_a_quorum_is_silent_then_none_is_lost_and_releases_are_sent_again(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+) -> None:
+    # The rest of a batch of acquires is not sent after one that too few answered.
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.5))
+    leases = all_granted(locks.acquire_each([str(i) for i in range(3000)]))
+    pause(masters, 3)
+    with stopwatch() as elapsed:
+        lefts = locks.extend_each(leases)
+    assert elapsed() < 6  # two windows of three: connections are given up then
+    assert all(left is not None and 40 < left < 60 for left in lefts)
+    resume(masters, 3)
+    assert wait_until(lambda: lowest(locks.extend_each(leases)) > 55)
+    servers = [raw(url) for url in masters.urls]
+    assert settled(lambda: sizes(servers), [3000] * 5) == [3000] * 5
+    pause(masters, 3)
+    with stopwatch() as elapsed:
+        assert locks.release_each(leases) == [UNKNOWN] * 3000
+    assert elapsed() < 6
+    assert is_empty(servers[3:])
+    resume(masters, 3)
+    assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
+    assert {*locks.release_each(leases)} == {GONE}
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_collector")
+def test_release_each_when_interrupted_then_sends_all_releases_all_the_same(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+) -> None:
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
+    leases = locks.acquire_each([str(i) for i in range(MANY)])
+    servers = [raw(url) for url in masters.urls]
+    assert settled(lambda: sizes(servers), [MANY] * 5) == [MANY] * 5
+    pause(masters, 3)
+    with pytest.raises(Interrupt), alarm(0.03, interrupt):
+        locks.release_each(leases)
+    assert is_empty(servers[3:])
+    resume(masters, 3)
+    assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("no_collector")
+def test_extend_each_when_interrupted_then_the_next_one_extends(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
+    leases = all_granted(locks.acquire_each([str(i) for i in range(2000)]))
+    pause(masters, 3)
+    for delay_ms in range(1, 40, 4):
+        with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):
+            locks.extend_each(leases, 70)
+    assert all(lease.is_valid for lease in leases)
+    assert not any(extensions_of(lease).under_way for lease in leases)
+    resume(masters, 3)
+    # What was sent on a connection that is lost since may still be executed: then the
+    # shorter ttl counts.
+    assert wait_until(
+        lambda: lowest(locks.extend_each(leases, 100)) > 90 or locks.stats().losses
+    )
+
+
+# ---- crowds
+
+
+@pytest.mark.slow
+def test_threads_when_they_want_the_same_in_opposite_order_then_each_has_one_holder(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    names = [str(i) for i in range(500)]
+
+    def take(order: int) -> list[str]:
+        leases = locks.acquire_each(names[::order])
+        return [str(lease.resource) for lease in leases if lease is not None]
+
+    for _ in range(5):
+        takes = [lambda order=order: take(order) for order in (1, -1, 1, -1)]
+        held = [name for taken in in_threads(takes) for name in taken]
+        assert len(held) == len(set(held))
+        for server in servers:
+            server.flushall()
+
+
+@pytest.mark.slow
+def test_processes_when_they_name_all_in_opposite_order_then_all_get_through(
+    urls: list[str], make_locks: MakeLocks
+) -> None:
+    def take_and_release(names: list[str]) -> int:
+        taken = 0
+        with FastRedlock(urls) as locks:
+            for _ in range(20):
+                with granted(locks.acquire_all(names, timeout=7)):
+                    taken += 1
+        return taken
+
+    with stopwatch() as elapsed:
+        forks = [
+            Fork(lambda names=names: take_and_release(names))
+            for names in (NAMES, NAMES[::-1], ["item:7", "item:3"], ["x", "item:3"])
+        ]
+        assert [fork.result() for fork in forks] == [20] * 4
+    assert elapsed() < 7
+    assert make_locks(urls).acquire_all(NAMES, timeout=1)
+
+
+@pytest.mark.slow
+def test_ten_thousand_of_big_keys_when_one_master_is_stalled_and_one_slow_then_go(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    names = [f"{i:05}" * 200 for i in range(MANY)]  # 10 MB for each master
+    with Proxy(masters.urls[1]) as slow:
+        urls = [masters.urls[0], slow.url, *masters.urls[2:]]
+        locks = connected(make_locks(urls, ttl=60))
+        slow.set(delay=0.005)
+        pause(masters, 1)
+        leases = all_granted(locks.acquire_each(names))
+        assert lowest(locks.extend_each(leases, 100)) > 60
+        assert locks.release_each(leases) == [RELEASED] * MANY
+    resume(masters, 1)
+
+
+def test_keys_of_a_megabyte_each_when_taken_together_then_are_granted(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    leases = all_granted(locks.acquire_each([f"{i}" * (1 << 20) for i in range(9)]))
+    assert locks.release_each(leases) == [RELEASED] * 9
+    assert is_empty(servers)
