@@ -1,4 +1,4 @@
-"""The scripts of several keys, on every server program that is found here.
+"""The scripts of several keys, and those with a number, on every server program here.
 
 What they promise must not depend on the server's version: an ACL, an error inside a
 script and a key of a wrong type were told differently by Redis 6 and 7.
@@ -16,17 +16,15 @@ from typing import Any, cast
 import pytest
 import redis
 
-from fastredlock import FastRedlock
-from fastredlock._core import Operation, Round, Terms, Verdict, draw_token
-from fastredlock._options import scripts
+from fastredlock._options import fence_scripts, scripts
+from fastredlock._options.fence_scripts import FENCED
 from fastredlock.testing import LocalMasters
-from tests.support.fixtures import blocking
-from tests.support.keys import values
 
 OURS, THEIRS = b"ours", b"theirs"
 KEYS = [b"a", b"b", b"c"]
 FORBIDDEN = "permission|can't run"  # Redis 7 | 6
-TERMS = Terms(ttl_ms=10_000, drift_ns=102_000_000, timeout_ns=500_000_000)
+LARGEST = 2**53 - 1
+LIFE_MS = 90_010_000  # of a number
 
 
 def programs() -> list[str | None]:
@@ -65,7 +63,7 @@ def acquire(
     return server.evalsha(sha1, len(keys), *keys, OURS, ttl_ms)
 
 
-def extend(server: redis.Redis, ttl_ms: int) -> Any:
+def extend(server: redis.Redis, ttl_ms: int = 60_000) -> Any:
     sha1 = scripts.EXTEND_ALL_SHA1.decode()
     return server.evalsha(sha1, len(KEYS), *KEYS, OURS, ttl_ms)
 
@@ -80,6 +78,16 @@ def held(server: redis.Redis) -> list[bytes | None]:
 
 def ttls_ms(server: redis.Redis) -> list[int]:
     return [server.pttl(key) for key in KEYS]
+
+
+def become(server: redis.Redis, key: bytes, became: str) -> None:
+    """Let something happen to a key that may have been ours."""
+    server.delete(key)
+    if became == "theirs":
+        server.set(key, THEIRS, px=9000)
+    elif became == "a list":
+        server.rpush(key, "x")
+        server.pexpire(key, 9000)
 
 
 def user(server: redis.Redis, *rules: str) -> redis.Redis:
@@ -99,31 +107,18 @@ def test_acquire_of_all_when_nobody_holds_one_then_sets_each_with_its_ttl(
     assert acquire(server) == 1
     assert held(server) == [OURS] * 3
     assert all(8000 < left <= 9000 for left in ttls_ms(server))
-
-
-@pytest.mark.parametrize("taken", KEYS)
-def test_acquire_of_all_when_one_key_is_taken_then_sets_nothing_at_all(
-    server: redis.Redis, taken: bytes
-) -> None:
-    server.set(taken, THEIRS)
-    assert acquire(server) == 0
-    assert held(server) == [THEIRS if key == taken else None for key in KEYS]
-
-
-@pytest.mark.parametrize("taken", KEYS)
-def test_acquire_of_all_when_one_key_is_of_another_type_then_it_is_taken(
-    server: redis.Redis, taken: bytes
-) -> None:
-    server.rpush(taken, "x")
-    assert acquire(server) == 0
-    assert server.dbsize() == 1
-
-
-def test_acquire_of_all_when_asked_again_by_its_holder_then_is_refused(
-    server: redis.Redis,
-) -> None:
-    assert [acquire(server), acquire(server, ttl_ms=60_000)] == [1, 0]
+    assert acquire(server, ttl_ms=60_000) == 0  # by its holder, too
     assert max(ttls_ms(server)) <= 9000
+
+
+@pytest.mark.parametrize("taken", KEYS)
+@pytest.mark.parametrize("became", ["theirs", "a list"])
+def test_acquire_of_all_when_one_key_is_taken_then_sets_nothing_at_all(
+    server: redis.Redis, taken: bytes, became: str
+) -> None:
+    become(server, taken, became)
+    assert acquire(server) == 0
+    assert server.keys() == [taken]
 
 
 def test_acquire_again_when_its_first_was_executed_then_is_granted(
@@ -135,27 +130,22 @@ def test_acquire_again_when_its_first_was_executed_then_is_granted(
     assert server.eval(source, count, *KEYS, OURS, 60_000) == 1
     assert held(server) == [OURS] * 3
     assert min(ttls_ms(server)) > 50_000
-    server.set(KEYS[2], THEIRS)
-    assert server.eval(source, count, *KEYS, OURS, 9000) == 0
-    server.delete(KEYS[2])
-    server.rpush(KEYS[2], OURS)
-    assert server.eval(source, count, *KEYS, OURS, 9000) == 0
+    for became in ("theirs", "a list"):
+        become(server, KEYS[2], became)
+        assert server.eval(source, count, *KEYS, OURS, 9000) == 0
 
 
 def test_acquire_again_when_the_user_has_the_rights_of_the_readme_then_is_granted(
     server: redis.Redis,
 ) -> None:
     """Of one key it needs no EXISTS: its error left the key of the first standing."""
-    rights = ("+set", "+get", "+del", "+pexpire", "+eval", "+evalsha")
-    server.execute_command("ACL", "SETUSER", "single", "on", ">x", "~*", *rights)
-    port = server.connection_pool.connection_kwargs["port"]
+    rights = ("~*", "+set", "+get", "+del", "+pexpire", "+eval", "+evalsha")
     source = scripts.ACQUIRE_AGAIN.decode()
-    with redis.Redis(port=port, username="single", password="x") as user:
+    with closing(user(server, *rights)) as limited:
         server.set(KEYS[0], OURS)
-        assert user.eval(source, 1, KEYS[0], OURS, 60_000) == 1
-        assert user.eval(source, 1, KEYS[0], OURS) == 1
+        assert limited.eval(source, 1, KEYS[0], OURS, 60_000) == 1
+        assert limited.eval(source, 1, KEYS[0], OURS) == 1
         assert server.pttl(KEYS[0]) == -1  # as a SET without PX
-    server.execute_command("ACL", "DELUSER", "single")
 
 
 def test_acquire_of_ten_thousand_keys_when_free_then_takes_them_all(
@@ -170,10 +160,11 @@ def test_acquire_of_all_when_there_is_no_memory_then_is_an_error_and_sets_nothin
     server: redis.Redis,
 ) -> None:
     server.config_set("maxmemory", 1)
-    with pytest.raises(redis.RedisError, match="maxmemory"):
-        acquire(server)
+    for call in (acquire, lambda server: fenced(server, 7)):
+        with pytest.raises(redis.RedisError, match="maxmemory"):
+            call(server)
     server.config_set("maxmemory", 0)
-    assert held(server) == [None] * 3
+    assert server.keys() == []
 
 
 @pytest.mark.parametrize(
@@ -187,28 +178,33 @@ def test_acquire_of_all_when_an_acl_forbids_a_part_then_is_an_error_and_sets_not
     assert held(server) == [None] * 3
 
 
-# ---- extend
+# ---- extend and release
 
 
-def test_extend_of_all_when_each_key_is_ours_then_each_gets_the_ttl(
+def test_keys_when_each_is_ours_then_are_extended_and_deleted(
     server: redis.Redis,
 ) -> None:
     acquire(server)
-    assert extend(server, 60_000) == 1
+    assert extend(server) == 1
     assert min(ttls_ms(server)) > 50_000
+    assert release(server) == 1
+    assert held(server) == [None] * 3
+    assert release(server) == 0
 
 
 @pytest.mark.parametrize("lost", KEYS)
 @pytest.mark.parametrize("became", ["gone", "theirs", "a list"])
-def test_extend_of_all_when_one_key_was_lost_then_changes_nothing(
+def test_keys_when_one_was_lost_then_none_is_extended_and_ours_alone_are_deleted(
     server: redis.Redis, lost: bytes, became: str
 ) -> None:
     acquire(server)
     become(server, lost, became)
     before = server.exists(*KEYS)
-    assert extend(server, 60_000) == (2 if became == "gone" else 0)
+    assert extend(server) == (2 if became == "gone" else 0)
     assert max(ttls_ms(server)) <= 9000
     assert server.exists(*KEYS) == before
+    assert release(server) == 0
+    assert server.keys() == ([] if became == "gone" else [lost])
 
 
 def test_extend_of_all_when_one_is_gone_and_one_taken_then_it_is_taken(
@@ -217,142 +213,206 @@ def test_extend_of_all_when_one_is_gone_and_one_taken_then_it_is_taken(
     acquire(server)
     server.delete(KEYS[0])
     become(server, KEYS[-1], "theirs")
-    assert extend(server, 60_000) == 0
+    assert extend(server) == 0
     assert server.exists(KEYS[0]) == 0
 
 
-def become(server: redis.Redis, key: bytes, became: str) -> None:
-    """Let something happen to a key that was ours."""
-    server.delete(key)
-    if became == "theirs":
-        server.set(key, THEIRS, px=9000)
-    elif became == "a list":
-        server.rpush(key, "x")
-        server.pexpire(key, 9000)
-
-
-def test_extend_of_all_when_it_may_not_look_then_is_an_error_and_not_a_no(
-    server: redis.Redis,
+@pytest.mark.parametrize("call", [extend, release])
+def test_keys_when_it_may_not_look_then_is_an_error_and_not_a_no(
+    server: redis.Redis, call: Callable[[redis.Redis], Any]
 ) -> None:
     acquire(server)
     with (
         closing(user(server, "+@all", "allkeys", "-get")) as limited,
         pytest.raises(redis.RedisError, match=FORBIDDEN),
     ):
-        extend(limited, 60_000)
+        call(limited)
+    assert held(server) == [OURS] * 3
     assert max(ttls_ms(server)) <= 9000
 
 
-# ---- release
+# ---- with a number
+
+KINDS = ["acquire", "again", "gate"]
+TAKE_TURN = fence_scripts.TAKE_TURN.decode()
 
 
-def test_release_of_all_when_each_key_is_ours_then_deletes_each(
+def fenced(
+    server: redis.Redis, proposed: int, *keys: str, ttl_ms: int = 9000, again: int = 0
+) -> Any:
+    script = fence_scripts.ACQUIRE_AGAIN if again else fence_scripts.ACQUIRE_ALL
+    keys = keys or ("k",)
+    arguments = (OURS, ttl_ms, proposed, LIFE_MS)
+    return server.eval(script.decode(), len(keys), *keys, *arguments)
+
+
+def take_turn(server: redis.Redis, proposed: int, our_next_us: int = -1) -> Any:
+    arguments = (OURS, 9000, b"p", 0, our_next_us, proposed, LIFE_MS)
+    return server.eval(TAKE_TURN, 1, "k", *arguments)
+
+
+def numbered(server: redis.Redis, kind: str, proposed: int) -> Any:
+    """Take the key in one of the three ways; return the number."""
+    if kind != "gate":
+        return fenced(server, proposed, again=kind == "again")
+    taken, number = take_turn(server, proposed)
+    assert taken == 1
+    return number
+
+
+def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> Any:
+    keys = keys or ("k",)
+    script = fence_scripts.WRITE_FENCE.decode()
+    return server.eval(script, len(keys), *keys, token, fence, LIFE_MS)
+
+
+def fence(server: redis.Redis, key: str = "k") -> int:
+    return int(server.zscore(f"fastredlock:fence:{key}", "f") or 0)
+
+
+def have(server: redis.Redis, last: float | str, key: str = "k") -> None:
+    server.zadd(f"fastredlock:fence:{key}", {"f": last})
+
+
+@pytest.mark.parametrize("name", FENCED)
+def test_script_has_the_hash_that_the_server_computes(
+    server: redis.Redis, name: str
+) -> None:
+    source, digest = FENCED[name]
+    assert server.script_load(source) == digest.decode() == sha1(source).hexdigest()
+
+
+@pytest.mark.parametrize(
+    ("last", "proposed", "given"),
+    [
+        (None, 1000, 1000),
+        (7, 1000, 1000),
+        (999, 1000, 1000),
+        (1000, 1000, 1001),
+        (2000, 1000, 2001),
+        (1_800_000_000_000_000, 1, 1_800_000_000_000_001),
+        (LARGEST - 1, 1, LARGEST),
+    ],
+)
+@pytest.mark.parametrize("kind", KINDS)
+def test_number_is_what_is_proposed_or_one_more_than_the_last(
+    server: redis.Redis, kind: str, last: int | None, proposed: int, given: int
+) -> None:
+    if last is not None:
+        have(server, last)
+    assert numbered(server, kind, proposed) == given
+    assert (server.get("k"), fence(server)) == (OURS, given)
+    assert 8000 < server.pttl("k") <= 9000
+    assert LIFE_MS - 1000 < server.pttl("fastredlock:fence:k") <= LIFE_MS
+
+
+def test_number_of_several_keys_is_above_the_last_of_each(server: redis.Redis) -> None:
+    have(server, 2000, "b")
+    assert fenced(server, 1000, "a", "b") == 2001
+    assert (fence(server, "a"), fence(server, "b")) == (2001, 2001)
+
+
+def test_key_without_expiry_has_none_and_its_number_has(server: redis.Redis) -> None:
+    assert fenced(server, 7, ttl_ms=0) == 7
+    assert (server.pttl("k"), server.pttl("fastredlock:fence:k") > 0) == (-1, True)
+
+
+@pytest.mark.parametrize("value", [LARGEST, 1e300, "inf", None])
+@pytest.mark.parametrize("kind", KINDS)
+def test_number_when_there_is_none_to_count_on_then_nothing_is_changed(
+    server: redis.Redis, kind: str, value: float | str | None
+) -> None:
+    if value is None:
+        server.set("fastredlock:fence:k", "a token")  # of another use
+    else:
+        have(server, value)
+    before = server.dump("fastredlock:fence:k")
+    with pytest.raises(redis.ResponseError, match=r"is no number|WRONGTYPE"):
+        numbered(server, kind, 7)
+    assert server.get("k") is None
+    assert server.dump("fastredlock:fence:k") == before
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_number_when_it_cannot_be_written_then_the_key_is_not_set(
+    server: redis.Redis, kind: str
+) -> None:
+    rights = ("+@all", "~k", "%R~fastredlock:fence:*", "~fastredlock:queue:*")
+    if server.info()["redis_version"] < "7":  # no rights to read alone
+        rights = ("+@all", "~k", "~fastredlock:queue:*", "~fastredlock:turn:*")
+    with closing(user(server, *rights)) as limited, pytest.raises(redis.ResponseError):
+        numbered(limited, kind, 7)
+    assert server.keys() == []
+
+
+def test_probe_changes_nothing(server: redis.Redis) -> None:
+    assert server.eval(fence_scripts.PROBE.decode(), 0) == []
+    assert server.keys() == []
+
+
+def test_acquire_with_a_number_when_a_key_is_held_then_changes_nothing_or_is_granted(
     server: redis.Redis,
 ) -> None:
-    acquire(server)
-    assert release(server) == 1
-    assert held(server) == [None] * 3
+    server.set("b", THEIRS)
+    assert fenced(server, 7, "a", "b") == 0
+    assert fenced(server, 7, "a", "b", again=1) == 0
+    assert server.keys() == [b"b"]
+    assert fenced(server, 7) == 7
+    assert fenced(server, 7, again=1) == 8  # our own: under one more
 
 
-@pytest.mark.parametrize("lost", KEYS)
-@pytest.mark.parametrize("became", ["gone", "theirs", "a list"])
-def test_release_of_all_when_one_key_was_lost_then_deletes_ours_alone(
-    server: redis.Redis, lost: bytes, became: str
-) -> None:
-    acquire(server)
-    become(server, lost, became)
-    assert release(server) == 0
-    assert server.keys() == ([] if became == "gone" else [lost])
-
-
-def test_release_of_all_when_none_is_ours_then_is_a_no(server: redis.Redis) -> None:
-    assert release(server) == 0
-
-
-def test_release_of_all_when_it_may_not_look_then_is_an_error_and_not_a_no(
+def test_turn_when_the_key_is_held_or_another_waits_longer_then_has_no_number(
     server: redis.Redis,
 ) -> None:
-    acquire(server)
-    with (
-        closing(user(server, "+@all", "allkeys", "-get")) as limited,
-        pytest.raises(redis.RedisError, match=FORBIDDEN),
-    ):
-        release(limited)
-    assert held(server) == [OURS] * 3
+    server.set("k", THEIRS)
+    assert take_turn(server, 7) == [0, 0]
+    server.delete("k")
+    server.zadd("fastredlock:queue:k", {"another": 1})
+    with closing(server.pubsub()) as waiter:
+        waiter.subscribe("fastredlock:waiter:another")
+        waiter.get_message(timeout=5)
+        assert take_turn(server, 7) == [2, 0]
+    assert server.get("k") is None
 
 
-# ---- the rounds that send them, on five masters
-
-
-def run(locks: FastRedlock, round: Round) -> Verdict:
-    locks._driver.run(round)
-    return round.verdict
-
-
-@pytest.fixture
-def new_lease(locks: FastRedlock) -> Callable[[], Round]:
-    """Return what makes the round of an acquire of all keys."""
-    ask = locks._driver.engine.new_round
-    return lambda: ask(int(Operation.ACQUIRE), tuple(KEYS), draw_token(), TERMS)
-
-
-def everywhere(servers: Sequence[redis.Redis]) -> list[list[bytes | None]]:
-    return [values(servers, key) for key in KEYS]
-
-
-@blocking
-def test_keys_when_taken_extended_and_released_then_by_a_quorum_each_time(
-    locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
+def test_turn_when_our_next_waits_longest_then_says_so_with_the_number(
+    server: redis.Redis,
 ) -> None:
-    lease = new_lease()
-    assert run(locks, lease) is Verdict.WON
-    assert run(locks, new_lease()) is Verdict.TAKEN
-    longer = Terms(60_000, 602_000_000, 500_000_000)
-    assert run(locks, locks._driver.engine.new_extension(lease, longer)) is Verdict.WON
-    locks.holders()  # waits for what the slowest do
-    assert everywhere(servers) == [[lease.token] * 5] * 3
-    assert all(server.pttl(key) > 50_000 for server in servers for key in KEYS)
-    assert run(locks, locks._driver.engine.new_release(lease, longer)) is Verdict.WON
-    locks.holders()
-    assert everywhere(servers) == [[None] * 5] * 3
+    assert take_turn(server, 7, our_next_us=5) == [3, 7]
+    assert server.zrange("fastredlock:queue:k", 0, -1) == [b"p"]
 
 
-@blocking
-def test_keys_when_a_majority_refuses_then_are_rolled_back_everywhere(
-    locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
+def test_turn_takes_the_place_of_the_script_without_a_number() -> None:
+    assert scripts.TAKE_TURN in fence_scripts.TAKE_TURN
+
+
+@pytest.mark.parametrize(("last", "kept"), [(7, 9), (9, 9), (12, 12), (None, 9)])
+def test_second_write_raises_the_number_and_never_lowers_it(
+    server: redis.Redis, last: int | None, kept: int
 ) -> None:
-    for server in servers[:3]:
-        server.set(b"b", THEIRS)
-    assert run(locks, new_lease()) is Verdict.TAKEN
-    locks.holders()
-    theirs = [THEIRS] * 3 + [None] * 2
-    assert everywhere(servers) == [[None] * 5, theirs, [None] * 5]
+    server.set("k", OURS)
+    if last is not None:
+        have(server, last)
+    assert write(server, 9) == 1
+    assert fence(server) == kept
 
 
-@blocking
-def test_keys_when_the_scripts_were_flushed_then_are_taken_and_released_all_the_same(
-    locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
+@pytest.mark.parametrize("held", [None, THEIRS])
+def test_second_write_when_the_token_does_not_stand_then_changes_nothing(
+    server: redis.Redis, held: bytes | None
 ) -> None:
-    lease = new_lease()
-    for round in (
-        lambda: lease,
-        lambda: locks._driver.engine.new_release(lease, TERMS),
-    ):
-        for server in servers:
-            server.script_flush()
-        assert run(locks, round()) is Verdict.WON
-        locks.holders()
-    assert everywhere(servers) == [[None] * 5] * 3
-    assert locks.stats().repeated_scripts >= 6
+    """It is a late one: the key is free, or another's, whose number is not ours."""
+    have(server, 7)
+    if held:
+        server.set("k", held)
+    assert write(server, 9) == 0
+    assert fence(server) == 7
 
 
-@blocking
-def test_keys_when_adopted_by_their_token_then_can_be_released(
-    locks: FastRedlock, servers: list[redis.Redis], new_lease: Callable[[], Round]
-) -> None:
-    lease = new_lease()
-    assert run(locks, lease) is Verdict.WON
-    adopted = locks._driver.engine.new_adopted(tuple(KEYS), lease.token, TERMS)
-    assert run(locks, locks._driver.engine.new_release(adopted, TERMS)) is Verdict.WON
-    locks.holders()
-    assert everywhere(servers) == [[None] * 5] * 3
+def test_second_write_of_several_keys_is_of_all_or_none(server: redis.Redis) -> None:
+    server.mset({"a": OURS, "b": THEIRS})
+    assert write(server, 9, "a", "b") == 0
+    assert fence(server, "a") == 0
+    server.set("b", OURS)
+    assert write(server, 9, "a", "b") == 1
+    assert (fence(server, "a"), fence(server, "b")) == (9, 9)
