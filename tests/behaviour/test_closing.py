@@ -1,7 +1,10 @@
-"""`close()` beside everything else: no call under way leaves a key."""
+"""Making, connecting, closing and entering: no call under way leaves a key, nor does
+a client anything else; `close(release=True)` releases what it holds.
+"""
 
 from __future__ import annotations
 
+import gc
 import random
 import time
 from collections.abc import Callable
@@ -13,16 +16,26 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
+from fastredlock import (
+    FastRedlock,
+    FastRedlockError,
+    Lease,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    Vote,
+)
+from fastredlock._locking.locks import held_leases
 from fastredlock.testing import LocalMasters
-from tests.support.calls import connected, granted
+from tests.support import ending_programs
+from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks
-from tests.support.keys import KEY, NOBODY, is_empty, settled_values
-from tests.support.masters import pause, resume
-from tests.support.processes import open_files
-from tests.support.proxy import Proxy
+from tests.support.keys import KEY, NOBODY, flush_scripts, is_empty, settled_values
+from tests.support.masters import pause, resume, stop
+from tests.support.processes import beside_connections, open_files, run_to_its_end
+from tests.support.proxy import Proxy, proxied
 from tests.support.threads import later
-from tests.support.waiting import settled, stopwatch
+from tests.support.waiting import settled, stopwatch, wait_until
 
 TTL = 60.0  # s; longer than any test waits: what is gone was undone
 
@@ -70,7 +83,7 @@ def test_close_when_other_threads_take_locks_then_leaves_no_key(
         threads = [Thread(target=run) for _ in range(6)]
         for thread in threads:
             thread.start()
-        time.sleep(chance.uniform(0.002, 0.03))
+        time.sleep(chance.uniform(0.002, 0.03))  # at any moment of their calls
         locks.close()
         for thread in threads:
             thread.join()
@@ -88,14 +101,13 @@ def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
         with suppress(FastRedlockError):
             taken.append(locks.acquire(KEY, ttl=TTL))
 
-    with ExitStack() as opened:
-        proxies = [opened.enter_context(Proxy(url)) for url in masters.urls]
+    with proxied(masters.urls) as proxies:
         locks = connected(make_locks([proxy.url for proxy in proxies]))
         for proxy in proxies:
             proxy.set(delay=0.01)
         thread = Thread(target=take)
         thread.start()
-        time.sleep(at)
+        time.sleep(at)  # it is in each part of its round trip
         locks.close()
         thread.join()
         for lease in taken:  # it was granted just before
@@ -103,12 +115,14 @@ def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
         assert settled_values([raw(url) for url in masters.urls], NOBODY) == NOBODY
 
 
+@pytest.mark.parametrize("release", [False, True])
 def test_with_block_when_it_ends_after_close_then_releases(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: list[redis.Redis], release: bool
 ) -> None:
     """Seen: the key stood on 5 of 5."""
-    with locks.lock(KEY, ttl=TTL):
-        locks.close()
+    with locks.lock(KEY, ttl=TTL) as lease:
+        locks.close(release=release)
+        assert lease.is_valid is not release
     assert settled_values(servers, NOBODY) == NOBODY
 
 
@@ -160,23 +174,25 @@ def test_close_when_a_release_waits_for_a_quorum_then_it_reaches_the_connected(
             locks.acquire("other", timeout=0)
         thread = Thread(target=lease.release)
         thread.start()
-        time.sleep(0.1)
+        time.sleep(0.1)  # until the release waits
         locks.close()
         thread.join()
         assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
 
 
+@pytest.mark.parametrize(("release", "most"), [(False, 0.9), (True, 4)])
 def test_close_when_masters_are_silent_then_is_done_in_time(
-    make_locks: MakeLocks, masters: LocalMasters
+    make_locks: MakeLocks, masters: LocalMasters, release: bool, most: float
 ) -> None:
     locks = connected(make_locks(masters.urls, round_timeout=0.05))
-    granted(locks.acquire(KEY, ttl=TTL))
+    lease = granted(locks.acquire(KEY, ttl=TTL))
     pause(masters, 3)
     with pytest.raises(FastRedlockError):
         locks.acquire("other", timeout=0)
     with stopwatch() as elapsed:
-        locks.close()
-    assert elapsed() < 0.9
+        locks.close(release=release)
+    assert elapsed() < most
+    assert lease.is_valid is not release
     resume(masters, 3)
 
 
@@ -213,3 +229,208 @@ def test_close_when_a_thread_waits_and_all_masters_are_silent_then_ends_in_its_t
         locks.acquire(KEY, ttl=TTL)
     assert took[0] < 0.7  # 0.25 s
     resume(masters, 5)
+
+
+def connections(server: redis.Redis) -> int:
+    """Count the connections of all FastRedlocks to a server."""
+    return len(connection_ids(server))
+
+
+def connection_ids(server: redis.Redis) -> set[str]:
+    """Return the ids of the connections of all FastRedlocks to a server."""
+    clients = server.client_list()
+    return {each["id"] for each in clients if each["name"] == "fastredlock"}
+
+
+def test_connect_when_all_run_then_opens_one_connection_to_each(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    before = [connection_ids(server) for server in servers]  # some are ending
+    locks = make_locks(urls)
+    locks.connect()
+    now = [connection_ids(server) for server in servers]
+    assert [len(new - old) for new, old in zip(now, before, strict=True)] == [1] * 5
+    assert locks.stats().connects == 5
+    assert locks.acquire(KEY)
+    assert locks.stats().connects == 5
+
+
+def test_connect_when_masters_are_stopped_then_opens_the_others_or_names_them(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    stop(masters, 2)
+    assert connected(make_locks(masters.urls)).stats().connects == 3
+    masters.stop(2)
+    with pytest.raises(QuorumUnreachableError) as raised:
+        make_locks(masters.urls).connect()
+    votes = raised.value.votes
+    assert [vote.text for vote in votes[:3]] == ["connection refused"] * 3
+    assert [vote.vote for vote in votes[3:]] == [Vote.GRANTED] * 2
+
+
+def test_connect_when_a_master_is_mute_then_waits_connect_timeout_at_most(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    masters.pause(0)
+    locks = make_locks(masters.urls, connect_timeout=0.6)
+    with stopwatch() as elapsed:
+        locks.connect()
+    assert 0.5 < elapsed() < 3
+    assert locks.stats().connects == 4
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda locks: locks.acquire(),
+        lambda locks: locks.connect(),
+        lambda locks: locks.holders(),
+        lambda locks: locks.lock().__enter__(),
+        lambda locks: locks.adopt(KEY, "token").extend(),
+    ],
+    ids=["acquire", "connect", "holders", "lock", "extend"],
+)
+def test_closed_when_used_then_says_that_it_is_closed(
+    locks: FastRedlock, call: Callable[[FastRedlock], object]
+) -> None:
+    assert locks.acquire(KEY)
+    locks.close()
+    with pytest.raises(FastRedlockError, match="this FastRedlock is closed"):
+        call(locks)
+
+
+def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], driver: str
+) -> None:
+    files, before = open_files(), [connections(server) for server in servers]
+    locks = connected(make_locks(urls))
+    assert open_files() == files + 5 + beside_connections(driver)
+    locks.close()
+    locks.close()
+    assert open_files() == files
+    assert (
+        settled(lambda: [connections(server) for server in servers], before) == before
+    )
+
+
+def test_close_when_a_round_was_just_lost_then_its_release_still_arrives(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for server in servers[:3]:
+        server.set(KEY, "another")
+    with FastRedlock(urls) as locks:
+        assert locks.acquire(KEY, timeout=0) is None
+    assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
+
+
+def test_close_when_scripts_were_flushed_then_every_release_still_arrives(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    for i in range(5):
+        with FastRedlock(urls) as locks:
+            lease = granted(locks.acquire(f"r{i}"))
+            flush_scripts(servers)
+            lease.release()
+    sizes = [0] * 5
+    assert settled(lambda: [server.dbsize() for server in servers], sizes) == sizes
+
+
+def test_dropped_when_never_closed_then_its_descriptors_are_closed(
+    urls: list[str],
+) -> None:
+    files = open_files()
+    with FastRedlock(urls) as locks:
+        locks.connect()
+    with pytest.raises(FastRedlockError, match="closed"):
+        locks.acquire(KEY)
+    locks = FastRedlock(urls)
+    locks.connect()
+    assert open_files() == files + 5 + beside_connections("blocking")
+    del locks
+    assert open_files() == files
+
+
+@pytest.mark.parametrize("how", ["released", "over"])
+def test_with_when_the_lease_is_over_then_its_body_does_not_run(
+    locks: FastRedlock, how: str
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=0.1 if how == "over" else 10))
+    if how == "released":
+        lease.release()
+    else:
+        assert settled(lambda: lease.is_valid, False) is False
+    with pytest.raises(LeaseLostError), lease:
+        pytest.fail("its body runs")
+
+
+def keys(servers: list[redis.Redis]) -> set[bytes]:
+    return {key for server in servers for key in server.keys()}  # noqa: SIM118
+
+
+def test_close_with_release_frees_every_lease_of_this_client_and_no_other(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks, other = make_locks(urls), make_locks(urls)
+    others = granted(other.acquire("other"))
+    each = all_granted(locks.acquire_each([f"each{i}" for i in range(100)]))
+    extended = granted(locks.acquire("extended"))
+    extended.extend(30)
+    held = [
+        granted(locks.acquire(KEY, ttl=60)),
+        granted(locks.acquire_all(["a", "b"])),
+        granted(locks.acquire("kept", keep_alive=True)),
+    ]
+    locks.close(release=True)
+    assert wait_until(lambda: keys(servers) == {b"other"})
+    assert not any(lease.is_valid for lease in [*each, extended, *held])
+    assert others.is_valid
+    assert locks.release_each([]) == []
+    assert locks.release_each(each) == [ReleaseStatus.GONE] * 100
+    with pytest.raises(FastRedlockError, match="closed"):
+        locks.acquire(KEY)
+
+
+def test_close_without_release_leaves_the_leases(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks = make_locks(urls)
+    lease = granted(locks.acquire(KEY))
+    locks.close()
+    assert lease.is_valid
+    assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
+    lease.release()
+
+
+def test_close_with_release_leaves_what_was_adopted_or_released_alone(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks, taker = make_locks(urls), make_locks(urls)
+    lease = granted(taker.acquire(KEY))
+    adopted = locks.adopt(KEY, lease.token)
+    granted(locks.acquire("r")).release()
+    locks.close(release=True)
+    assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
+    assert adopted.release().value == "released"
+
+
+def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    locks = make_locks(urls)
+    granted(locks.acquire(KEY))
+    gc.collect()
+    assert held_leases(locks._driver, Lease) == []
+    with stopwatch() as elapsed:
+        locks.close(release=True)
+    assert elapsed() < 5
+
+
+@pytest.mark.slow
+def test_close_with_release_when_two_threads_close_then_both_end(
+    urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """Seen: one for ever, with the GIL, as the other one let go of the waker."""
+    words = (ending_programs.__name__, "close_by_two_threads", *urls)
+    done = run_to_its_end(*words, within=30)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+    assert keys(servers) == set()

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from types import FrameType
-from typing import Any
 
 import pytest
 import redis
 
-import fastredlock
-from fastredlock import FastRedlock, ReleaseStatus, Retry
+from fastredlock import ReleaseStatus, Retry
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
@@ -26,8 +20,6 @@ from tests.support.masters import pause, resume
 from tests.support.threads import later
 from tests.support.waiters import begins_to_wait
 from tests.support.waiting import wait_until
-
-PACKAGE = os.path.dirname(fastredlock.__file__)
 
 
 @pytest.mark.slow
@@ -72,30 +64,6 @@ def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
     assert settled_values(servers, NOBODY) == NOBODY
 
 
-def test_sigint_when_it_comes_from_outside_then_leaves_no_key(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
-) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
-    pause(masters, 3)
-    send = lambda: os.kill(os.getpid(), signal.SIGINT)  # noqa: E731
-    with pytest.raises(KeyboardInterrupt), later(0.05, send):
-        locks.acquire(KEY)
-    servers = [raw(url) for url in masters.urls[3:]]
-    assert settled_values(servers, NOBODY[3:]) == NOBODY[3:]
-
-
-def test_lock_when_the_signal_handler_returns_then_acquire_goes_on(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
-    pause(masters, 3)
-    rung = []
-    with later(0.1, lambda: resume(masters, 3)), alarm(0.02, lambda: rung.append(1)):
-        lease = granted(locks.acquire(KEY))
-    assert rung
-    assert lease.release() is ReleaseStatus.RELEASED
-
-
 def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
@@ -131,109 +99,6 @@ def test_lock_when_the_signal_handler_raises_then_its_error_comes_through(
     assert type(raised.value) is kind
 
 
-def delete_all(servers: list[redis.Redis]) -> int:
-    """Count the keys that are left, and delete them."""
-    return sum(server.delete(KEY) for server in servers)
-
-
-class InterruptAtLine:
-    """Raise KeyboardInterrupt at the n-th line that the package runs."""
-
-    def __init__(self, n: int) -> None:
-        self.left = n
-        self.where = ""
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if not frame.f_code.co_filename.startswith(PACKAGE):
-            return None
-        if event == "line":
-            self.left -= 1
-            if self.left == 0:
-                self.where = f"{frame.f_code.co_name}:{frame.f_lineno}"
-                raise KeyboardInterrupt
-        return self
-
-    def interrupts(self, call: Callable[[], object]) -> bool:
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            call()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
-        return False
-
-
-@pytest.mark.slow
-@blocking  # that a task is cancelled at any step: test_cancellation
-@pytest.mark.parametrize(
-    "take",
-    [
-        lambda locks: locks.acquire(KEY),
-        lambda locks: locks.lock(KEY).__enter__(),
-    ],
-    ids=["acquire", "lock"],
-)
-def test_interrupt_when_it_comes_at_any_line_then_leaves_no_key(
-    locks: FastRedlock,
-    servers: list[redis.Redis],
-    take: Callable[[FastRedlock], object],
-) -> None:
-    left_at = []
-    for n in range(1, 1000):
-        at = InterruptAtLine(n)
-        if not at.interrupts(lambda: take(locks)):
-            break
-        locks.holders(KEY)  # answered after the roll-back
-        if delete_all(servers):
-            left_at.append(at.where)
-    assert n > 4  # its lines of Python: most of it is one call of the core
-    assert left_at == []
-
-
-@pytest.mark.slow
-@blocking
-def test_waiters_when_a_handler_raises_in_another_thread_then_all_end_in_time(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = connected(make_locks(urls, ttl=60))
-    ended = time.monotonic() + 3
-    is_armed = [False]
-    waits: list[float] = []
-
-    def on_alarm() -> None:
-        if is_armed[0]:
-            is_armed[0] = False
-            raise Interrupt
-
-    def work() -> None:
-        while time.monotonic() < ended:
-            began = time.monotonic()
-            lease = locks.acquire(KEY, timeout=1)
-            waits.append(time.monotonic() - began)
-            if lease:
-                lease.release()
-
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(6)]
-    for thread in threads:
-        thread.start()
-    interrupts = 0
-    with alarm(0.0005, on_alarm, every=0.0007):
-        while time.monotonic() < ended:
-            try:
-                is_armed[0] = True
-                with locks.lock(KEY, timeout=1):
-                    is_armed[0] = False
-            except Interrupt:
-                interrupts += 1
-    for thread in threads:
-        thread.join(5)
-    assert interrupts > 100
-    assert [thread for thread in threads if thread.is_alive()] == []
-    assert max(waits) < 3
-
-
 @blocking
 @pytest.mark.parametrize("is_leader", [True, False])
 def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
@@ -244,7 +109,7 @@ def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
     sent: list[float] = []
 
     def signal_this_thread() -> None:
-        time.sleep(0.15)
+        time.sleep(0.15)  # until the acquire waits
         sent.append(time.monotonic())
         signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
 
