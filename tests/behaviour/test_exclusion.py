@@ -1,106 +1,55 @@
-"""At most one holder: between calls, objects, threads, processes and broken masters."""
+"""At most one holder, by rounds on five masters under a token that nobody else has.
+
+Split votes, roll-back, late grants; the value that is stored; what other processes and
+people may see and do.
+"""
 
 from __future__ import annotations
 
-import time
-from contextlib import ExitStack
-from pathlib import Path
+import itertools
+import logging
+import os
+import re
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from hashlib import sha256
+from types import SimpleNamespace
 
 import pytest
 import redis
+from redis.client import Monitor
+from redlock import Redlock
 
-from fastredlock import ConfigurationError, FastRedlock
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    LeaseLostError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    ResourceTakenError,
+    Retry,
+    Vote,
+)
+from fastredlock._options.keys import new_token_source
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, blocking
-from tests.support.keys import KEY, settled_values
-from tests.support.lock_process import increment, line_of, take, worker
-from tests.support.threads import in_threads, later
+from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, values
+from tests.support.lock_process import line_of, take, worker
+from tests.support.masters import stop
+from tests.support.processes import Fork
+from tests.support.waiting import wait_until
 
 
-def run_incrementers(urls: list[str], counter: Path, count: int, times: int) -> int:
-    """Let so many processes increment the counter; return what it says at the end."""
-    counter.write_text("0")
-    with ExitStack() as running:
-        calls = [worker(increment, urls, str(counter), times) for _ in range(count)]
-        for process in [running.enter_context(call) for call in calls]:
-            assert process.wait(60) == 0
-    return int(counter.read_text())
-
-
-@pytest.mark.slow
-def test_processes_when_they_increment_under_the_lock_then_lose_nothing(
-    urls: list[str], tmp_path: Path
+def test_second_acquire_when_the_first_holds_then_is_none(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    assert run_incrementers(urls, tmp_path / "counter", 4, 25) == 100
-
-
-@pytest.mark.slow
-def test_processes_when_a_master_stops_and_others_pause_then_lose_nothing(
-    masters: LocalMasters, tmp_path: Path
-) -> None:
-    # The stopped one stays away: one that came back empty would have forgotten its
-    # votes, which Redlock allows only after the longest ttl.
-    def trouble() -> None:
-        masters.stop(1)
-        for i in (2, 3, 2, 3):
-            masters.pause(i)
-            time.sleep(0.1)
-            masters.resume(i)
-
-    with later(0.3, trouble):
-        assert run_incrementers(masters.urls, tmp_path / "counter", 3, 50) == 150
-
-
-@pytest.mark.slow
-def test_threads_when_they_share_one_fast_redlock_then_exclude_each_other(
-    locks: FastRedlock,
-) -> None:
-    counter = [0]
-
-    def increment_often() -> None:
-        for _ in range(25):
-            with locks.lock(KEY):
-                value = counter[0]
-                time.sleep(0.0005)
-                counter[0] = value + 1
-
-    in_threads([increment_often] * 4)
-    assert counter == [100]
-
-
-def test_second_acquire_when_the_first_holds_then_is_none(locks: FastRedlock) -> None:
-    assert locks.acquire(KEY, timeout=0)
-    assert locks.acquire(KEY, timeout=0) is None
-
-
-def test_another_fast_redlock_when_one_holds_then_gets_none(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    assert make_locks(urls).acquire(KEY, timeout=0)
-    assert make_locks(urls).acquire(KEY, timeout=0) is None
-
-
-def test_another_process_when_it_holds_then_we_get_none(
-    locks: FastRedlock, urls: list[str]
-) -> None:
-    with worker(take, urls, KEY, 10.0) as holder:
-        assert line_of(holder)
-        assert locks.acquire(KEY, timeout=0) is None
-
-
-def test_two_resources_when_both_are_wanted_then_do_not_exclude_each_other(
-    locks: FastRedlock,
-) -> None:
-    assert locks.acquire("a", timeout=0)
-    assert locks.acquire("b", timeout=0)
-
-
-def test_resource_when_given_as_bytes_then_is_the_same_as_its_text(
-    locks: FastRedlock,
-) -> None:
-    assert locks.acquire("größe", timeout=0)
-    assert locks.acquire("größe".encode(), timeout=0) is None
+    other = make_locks(urls)
+    for name, same in ((KEY, KEY), ("größe", "größe".encode())):
+        assert locks.acquire(name, timeout=0)
+        assert locks.acquire(same, timeout=0) is None
+        assert other.acquire(same, timeout=0) is None
+    assert other.acquire("another", timeout=0)
 
 
 @blocking
@@ -112,30 +61,332 @@ def test_resource_when_it_is_none_then_is_refused_and_nothing_is_asked(
     locks = make_locks(urls)
     with pytest.raises(ConfigurationError, match=r"NoneType: .* default resource"):
         getattr(locks, call)(None).__enter__()
+    locks.adopt(KEY, b"token")  # asks nothing either
     assert locks.stats().rounds == locks.stats().connects == 0
 
 
 def test_default_resource_when_none_is_named_then_is_the_one_locked(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
-    lease = granted(connected(make_locks(urls, "nightly", ttl=7)).acquire())
+    locks = connected(make_locks(urls, "nightly", ttl=7))
+    lease = granted(locks.acquire())
     assert (lease.resource, lease.ttl) == ("nightly", 7)
     assert settled_values(servers, [lease.token] * 5, "nightly") == [lease.token] * 5
+    assert {vote.vote for vote in locks.holders()} == {Vote.TAKEN}
 
 
+@pytest.mark.parametrize("key", [b"raw \xff\r\n bytes", "x" * 300_000])
 def test_key_when_taken_then_is_the_resource_and_its_value_the_token_everywhere(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: list[redis.Redis], key: str | bytes
 ) -> None:
-    lease = granted(locks.acquire(b"raw \xff\r\n bytes"))
-    wanted = [lease.token] * 5
-    assert settled_values(servers, wanted, b"raw \xff\r\n bytes") == wanted
-    assert [server.dbsize() for server in servers] == [1] * 5
+    with locks.lock(key) as lease:
+        wanted = [lease.token] * 5
+        assert settled_values(servers, wanted, key) == wanted
+        assert [server.dbsize() for server in servers] == [1] * 5
+    assert settled_values(servers, NOBODY, key) == NOBODY
 
 
-def test_resource_when_it_is_longer_than_any_buffer_then_is_locked(
+def test_redlock_py_when_either_holds_then_the_other_does_not_get_it(
     locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    long = "x" * 300_000
-    with locks.lock(long) as lease:
-        assert settled_values(servers, [lease.token] * 5, long) == [lease.token] * 5
-    assert settled_values(servers, [None] * 5, long) == [None] * 5
+    redlock_py = Redlock(servers, retry_count=1, retry_delay=0.001)
+    with locks.lock(KEY):
+        assert redlock_py.lock(KEY, 5000) is False
+    theirs = redlock_py.lock(KEY, 5000)
+    assert locks.acquire(KEY, timeout=0) is None
+    redlock_py.unlock(theirs)
+    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+    theirs = redlock_py.lock(KEY, 5000)
+    assert locks.adopt(KEY, theirs.key).release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+# --- rounds ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("count", [2, 3])
+def test_acquire_when_some_are_taken_then_a_quorum_decides_and_a_lost_one_is_undone(
+    locks: FastRedlock, servers: list[redis.Redis], count: int
+) -> None:
+    set_all(servers[:count], b"another")
+    lease = locks.acquire(KEY, timeout=0)
+    assert (lease is None) is (count == 3)
+    rest = [lease.token if lease else None] * (5 - count)
+    wanted = [b"another"] * count + rest
+    assert settled_values(servers, wanted) == wanted
+    assert [server.pttl(KEY) for server in servers[:count]] == [-1] * count
+
+
+def test_acquire_when_all_are_split_among_others_then_leaves_every_key_alone(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    wanted = [b"a", b"a", b"b", b"b", b"c"]
+    for server, value in zip(servers, wanted, strict=True):
+        server.set(KEY, value, px=60_000)
+    assert locks.acquire(KEY, timeout=0) is None
+    locks.holders()  # answered after the roll-back
+    assert values(servers) == wanted
+    assert all(server.pttl(KEY) > 30_000 for server in servers)
+
+
+@pytest.mark.slow
+def test_lost_round_when_the_next_attempt_is_far_off_then_is_undone_before_the_delay(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], b"another")
+    locks = make_locks(urls, retry=Retry(delay=60, jitter=0))
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(locks.acquire, KEY, timeout=0.8)
+        assert wait_until(lambda: locks.stats().rolled_back == 1)
+        assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
+        assert not waiting.done()
+    assert waiting.result() is None
+
+
+def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
+    """Return what the server was asked, in the order in which it did it."""
+    words: list[list[str]] = []
+    while words[-1:] != [last]:
+        words.append(monitor.next_command()["command"].split())
+    return words
+
+
+def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_next(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    set_all(servers[:3], b"another")
+    locks = connected(make_locks(urls, retry=Retry(delay=0.005)))
+    with servers[4].monitor() as monitor:
+        assert locks.acquire(KEY, timeout=0.1) is None
+        locks.holders("else")  # answered after the last release
+        servers[4].echo("over")
+        words = commands_until(monitor, ["ECHO", "over"])
+    ours = [w for w in words if w[:2] == ["SET", KEY] or w[-2:-1] == [KEY]]
+    ours = [w for w in ours if w[0] != "EVALSHA"]  # at the gate, of a key at rest
+    assert len(ours) > 2
+    for sent, undone in zip(ours[::2], ours[1::2], strict=True):
+        assert (sent[0], undone[0], undone[-1]) == ("SET", "EVAL", sent[2])
+
+
+@pytest.mark.parametrize("is_lost", [True, False])
+def test_late_grant_when_its_round_was_lost_or_its_lease_released_then_is_undone(
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, is_lost: bool
+) -> None:
+    servers = [raw(url) for url in masters.urls]
+    locks = connected(make_locks(masters.urls, ttl=60))
+    wanted = [b"another"] * 3 + [None] * 2 if is_lost else NOBODY
+    if is_lost:
+        set_all(servers[:3], b"another")
+    masters.pause(4)
+    lease = locks.acquire(KEY, timeout=0)
+    assert (lease is None) is is_lost
+    if lease:
+        lease.release()
+    masters.resume(4)
+    assert settled_values(servers, wanted) == wanted
+
+
+# --- the token ------------------------------------------------------------------------
+
+RANDOM = rb"[A-Za-z0-9_-]{27}"
+
+
+def test_token_when_drawn_then_is_random_with_the_host_and_process_behind(
+    locks: FastRedlock,
+) -> None:
+    lease = granted(locks.acquire(KEY))
+    host = os.uname().nodename.partition(".")[0].encode()
+    assert re.fullmatch(RANDOM + b"@%b:%d" % (host, os.getpid()), lease.token)
+    assert {vote.owner for vote in locks.holders(KEY)} == {
+        f"{host.decode()}:{os.getpid()}"
+    }
+    assert {vote.token_hash for vote in locks.holders(KEY)} == {lease.token_hash}
+
+
+def test_owner_when_the_host_has_a_long_name_then_shows_both_its_ends(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From: kubernetes/kubernetes#4825: the names of pods differ at their ends."""
+    pod = "payments-settlement-reconciliation-worker-7d9f8b6c5d-x2x4k"
+    monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=f"{pod}.example"))
+    token = new_token_source(None).draw()
+    assert token.endswith(b"@payments-set..on-worker-7d9f8b6c5d-x2x4k:%d" % os.getpid())
+
+
+@pytest.mark.parametrize("owner", ["", "invoices/7", "Käse", "x" * 64])
+def test_owner_when_given_then_stands_in_each_token_and_is_shown(
+    make_locks: MakeLocks, urls: list[str], owner: str
+) -> None:
+    locks = connected(make_locks(urls, owner=owner))
+    leases = [locks.acquire(KEY), *locks.acquire_each(["a", "b"])]
+    behind = b"@" + owner.encode() if owner else b""
+    for lease in leases:
+        assert re.fullmatch(RANDOM + re.escape(behind), granted(lease).token)
+    assert {vote.owner for vote in locks.holders("b")} == {owner or None}
+    told = f" (held by {owner})" if owner else ""
+    assert str(locks.holders("b")[0]).endswith(f" ms{told}")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        "secret@ann",
+        f"{'x' * 26}@ann",
+        f"{'x' * 13}+{'x' * 13}@ann",
+        f"{'x' * 27}:ann",
+        f"{'x' * 27}@{'y' * 65}",
+        f"{'x' * 27}@a\nb",
+    ],
+)
+def test_owner_when_a_value_is_no_token_of_ours_then_nothing_of_it_is_shown(
+    locks: FastRedlock, servers: list[redis.Redis], value: str
+) -> None:
+    set_all(servers, value.encode())
+    assert {vote.owner for vote in locks.holders(KEY)} == {None}
+
+
+def test_tokens_when_drawn_on_both_sides_of_a_fork_then_differ_and_name_their_process(
+    locks: FastRedlock,
+) -> None:
+    def draw(side: str) -> list[str]:
+        leases = [locks.acquire(f"{side} {i}") for i in range(5)]
+        tokens = [lease.token.decode() for lease in leases if lease]
+        assert {token.rpartition(":")[2] for token in tokens} == {f"{os.getpid()}"}
+        return tokens
+
+    drawn = [*draw("before"), *Fork(lambda: draw("child")).result(), *draw("parent")]
+    assert len(set(drawn)) == 15
+
+
+def test_new_token_when_rounds_are_repeated_then_is_called_for_each(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    numbers = itertools.count()
+    locks = make_locks(urls, new_token=lambda: f"token {next(numbers)}")
+    set_all(servers, b"another")
+    assert locks.acquire(KEY, timeout=0.1) is None
+    assert next(numbers) == locks.stats().rounds > 1
+
+
+@pytest.mark.parametrize(
+    "token", ["grüße", "grüße".encode(), b"\x00\r\n\xff", "x" * 70_000]
+)
+def test_new_token_when_given_then_is_what_is_stored(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    token: str | bytes,
+) -> None:  # fmt: skip
+    stored = token.encode() if isinstance(token, str) else token
+    lease = granted(connected(make_locks(urls, new_token=lambda: token)).acquire(KEY))
+    assert lease.token == stored
+    assert settled_values(servers, [stored] * 5) == [stored] * 5
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_new_token_when_it_raises_then_acquire_raises_that(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    def new_token() -> bytes:
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        make_locks(urls, new_token=new_token).acquire(KEY)
+    assert values(servers) == [None] * 5
+
+
+def test_token_when_anything_is_shown_or_logged_then_is_not_in_it(
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    locks = make_locks(urls, new_token=lambda: "sesame")
+    with locks.lock(KEY) as lease:
+        with pytest.raises(ResourceTakenError) as raised, locks.lock(KEY, timeout=0):
+            pass
+        shown = [lease, lease.votes, raised.value, locks.holders(KEY), locks]
+        shown += [locks.stats(), locks.adopt(KEY, "sesame")]
+    told = [*map(repr, shown), *map(str, shown), caplog.text]
+    assert "orders:42" in told[0]
+    assert "sesame" not in "\n".join(told)
+
+
+def test_acquire_when_cut_and_another_uses_the_same_token_then_is_not_granted(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    """A round that is asked again must not take another's key for its own."""
+    retry = Retry(unreachable_tries=1)
+    locks = make_locks(urls, new_token=lambda: b"worker-7", retry=retry)
+    locks.connect()
+    set_all(servers, b"worker-7")
+    cut_all(servers)
+    with suppress(QuorumUnreachableError):
+        assert locks.acquire(KEY, timeout=0) is None
+
+
+# --- in another process, and seen by people -------------------------------------------
+
+
+def test_adopt_when_another_process_took_it_then_extends_and_releases_it(
+    locks: FastRedlock, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    with worker(take, urls, KEY, 30.0) as holder:
+        token = line_of(holder)
+        assert locks.acquire(KEY, timeout=0) is None
+        lease = locks.adopt(KEY, token, ttl=60)
+    assert (lease.remaining(), lease.is_valid) == (0.0, False)
+    assert 50 < lease.extend() < 60
+    assert lease.is_valid
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_adopt_when_the_token_is_wrong_then_touches_nothing(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"another")
+    lease = locks.adopt(KEY, "guessed")
+    with pytest.raises(LeaseLostError):
+        lease.extend(60)
+    assert lease.release() is ReleaseStatus.GONE
+    locks.holders()  # answered after every release
+    assert values(servers) == [b"another"] * 5
+    assert [server.pttl(KEY) for server in servers] == [-1] * 5
+
+
+def test_holders_when_held_then_tell_hash_and_time_and_not_the_token(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    lease = granted(locks.acquire(KEY, ttl=30))
+    held = sha256(lease.token).hexdigest()[:16]
+    for _ in range(3):
+        holders = locks.holders(KEY)
+        assert {(vote.vote, vote.token_hash) for vote in holders} == {
+            (Vote.TAKEN, held)
+        }
+        assert all(20_000 < (vote.remaining_ms or 0) <= 30_000 for vote in holders)
+        assert lease.token.decode() not in f"{holders} {list(map(str, holders))}"
+    assert values(servers) == [lease.token] * 5  # nothing was changed
+    free = locks.holders("nobodys")
+    assert {(vote.vote, vote.token_hash) for vote in free} == {(Vote.GRANTED, None)}
+
+
+def test_holders_when_split_then_tell_each_master_apart_in_configured_order(
+    locks: FastRedlock, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    for server, value in zip(servers, [b"a", b"a", b"b", b"b"], strict=False):
+        server.set(KEY, value)
+    a, b = (sha256(value).hexdigest()[:16] for value in (b"a", b"b"))
+    holders = locks.holders(KEY)
+    assert [vote.token_hash for vote in holders] == [a, a, b, b, None]
+    assert [vote.remaining_ms for vote in holders[:4]] == [-1] * 4
+    names = [url.removeprefix("redis://").removesuffix("/0") for url in urls]
+    assert [vote.master for vote in holders] == names
+
+
+def test_holders_when_masters_are_down_then_say_why_for_each(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = connected(make_locks(masters.urls))
+    assert locks.acquire(KEY)
+    stop(masters, 4)
+    locks.holders(KEY)  # finds the connections cut
+    votes = [vote.vote for vote in locks.holders(KEY)]
+    assert votes == [Vote.FAILED] * 4 + [Vote.TAKEN]
