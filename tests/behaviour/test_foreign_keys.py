@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from functools import partial
+from hashlib import sha256
 
 import pytest
 import redis
@@ -15,11 +16,13 @@ from fastredlock import (
     ForeignKeyError,
     ResourceTakenError,
     Retry,
+    Vote,
 )
 from fastredlock._locking import attempt
+from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks
-from tests.support.keys import KEY
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, delete, set_all
 from tests.support.waiting import stopwatch
 
 Put = Callable[[redis.Redis], object]
@@ -43,13 +46,9 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     ("put", "said", "retry"), FOREIGN, ids=["hash", "list", "empty", "big"]
 )
 def test_acquire_that_waits_for_a_foreign_key_raises_with_that_word(
-    make_locks: MakeLocks,
-    servers: list[redis.Redis],
-    urls: list[str],
-    put: Put,
-    said: str,
-    retry: Retry,
-) -> None:
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str],
+    put: Put, said: str, retry: Retry,
+) -> None:  # fmt: skip
     for server in servers[:3]:
         put(server)
     locks = make_locks(urls, retry=retry)
@@ -60,8 +59,7 @@ def test_acquire_that_waits_for_a_foreign_key_raises_with_that_word(
     assert said in str(raised.value)
     with pytest.raises(ForeignKeyError):  # known by now
         locks.acquire(KEY, timeout=0)
-    for server in servers:
-        server.delete(KEY)
+    delete(servers)
     granted(locks.acquire(KEY, timeout=0)).release()
 
 
@@ -73,16 +71,9 @@ def test_acquire_of_one_try_tells_of_a_foreign_key_when_some_time_has_passed(
     rounds = locks.stats().rounds
     assert locks.acquire(KEY, timeout=0) is None
     assert locks.stats().rounds == rounds + 1  # nothing more is asked at first
-    time.sleep(0.2)
+    time.sleep(0.2)  # so long a key may be one of a lock
     with pytest.raises(ForeignKeyError, match="WRONGTYPE"):
         locks.acquire(KEY, timeout=0)
-
-
-def test_acquire_of_several_tells_of_a_foreign_key_among_them(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    for server in servers:
-        server.sadd(KEY, "member")
     with pytest.raises(ForeignKeyError) as raised:
         locks.acquire_all(["free", KEY])
     assert raised.value.resource == ("free", KEY)
@@ -99,11 +90,9 @@ def test_foreign_key_on_a_minority_does_not_matter(
 
 
 def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
-    make_locks: MakeLocks,
-    servers: list[redis.Redis],
-    urls: list[str],
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str],
     caplog: pytest.LogCaptureFixture,
-) -> None:
+) -> None:  # fmt: skip
     locks = make_locks(urls)
     held = granted(make_locks(urls).acquire("held", ttl=60))
     assert locks.acquire("held", timeout=0.3) is None
@@ -153,16 +142,13 @@ def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
     ],
 )
 def test_taken_error_when_the_value_is_a_time_then_names_a_lock_of_setnx(
-    make_locks: MakeLocks,
-    servers: list[redis.Redis],
-    urls: list[str],
-    value: Callable[[], str | int],
-    hint: str,
-) -> None:
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str],
+    value: Callable[[], str | int], hint: str,
+) -> None:  # fmt: skip
     for server in servers:
         server.set(KEY, value())
     locks = make_locks(urls)
-    assert locks.acquire(KEY, timeout=1.2) is None
+    assert locks.acquire(KEY, timeout=0.8) is None
     with pytest.raises(ResourceTakenError) as raised, locks.lock(KEY, timeout=0):
         pass
     assert f"(no expiry: {hint}" in str(raised.value)
@@ -178,3 +164,63 @@ def test_taken_error_names_no_lock_of_ours_that_has_no_expiry(
     ):
         pass
     assert HINT not in str(raised.value)
+
+
+# --- what `holders()` makes of values that were never meant for it --------------------
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        b"*1234567",
+        b"a\n*1234567\r\n",
+        b"\n=\n\n*1\n",
+        b"=",
+        b"#7",
+        b"!",
+        b"\n" * 262_144,
+    ],
+    ids=["header", "line", "escapes", "mark", "length", "kind", "longest"],
+)
+def test_holders_when_the_value_looks_like_something_else_then_its_hash_is_told(
+    locks: FastRedlock, servers: list[redis.Redis], value: bytes
+) -> None:
+    set_all(servers, value)
+    told = {(vote.vote, vote.token_hash, vote.text) for vote in locks.holders(KEY)}
+    assert told == {(Vote.TAKEN, sha256(value).hexdigest()[:16], None)}
+    assert locks.stats().losses == 0
+
+
+@pytest.mark.slow
+def test_holders_when_the_value_is_no_token_then_says_what_it_is(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    set_all(servers, b"x" * 2_000_000)
+    servers[0].delete(KEY)
+    servers[0].hset(KEY, "field", "value")
+    servers[1].set(KEY, b"")
+    wrong, empty, *long = locks.holders(KEY)
+    assert wrong.vote is Vote.FAILED
+    assert (wrong.text or "").startswith("WRONGTYPE")
+    assert empty.token_hash == sha256(b"").hexdigest()[:16]
+    text = "a value of 2000000 bytes: no token"
+    assert {vote[1:3] + vote[4:] for vote in long} == {
+        (Vote.TAKEN, text, None, -1, 0, None)
+    }
+    assert locks.acquire(KEY, timeout=0) is None
+    assert locks.stats().losses == 0
+
+
+def test_holders_when_an_acl_refuses_what_it_asks_then_says_so_or_does_without(
+    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
+) -> None:
+    server = raw(masters.urls[0])
+    server.set(KEY, b"token")
+    rights = ("resetchannels", "allkeys", "on", ">p", "+@all")
+    server.execute_command("ACL", "SETUSER", "a", *rights, "-strlen")
+    server.execute_command("ACL", "SETUSER", "b", *rights, "-get")
+    host = masters.urls[0].removeprefix("redis://")
+    (vote,) = make_locks([f"redis://a:p@{host}"]).holders(KEY)
+    assert vote.token_hash == sha256(b"token").hexdigest()[:16]
+    (vote,) = make_locks([f"redis://b:p@{host}"]).holders(KEY)
+    assert vote.vote is Vote.FAILED

@@ -1,19 +1,32 @@
-"""Every way to reach a master and to log in there; no text shows a password."""
+"""Every way to reach a master and to log in there, servers that are no Redis, and
+arguments that are refused before any visit; no text shows a password.
+"""
 
 from __future__ import annotations
 
 import logging
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    QuorumUnreachableError,
+    ReleaseStatus,
+    Vote,
+)
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted, reason
+from tests.support.fake_server import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY, settled_values
+from tests.support.waiting import stopwatch, wait_until
 
 SECRET = "pa55-word"
 # What a server before Redis 6 says to HELLO is said by every server without HELLO.
@@ -25,8 +38,7 @@ def with_login(url: str, login: str) -> str:
 
 
 def assert_works(locks: FastRedlock) -> None:
-    lease = locks.acquire(KEY, timeout=0)
-    assert lease
+    lease = granted(locks.acquire(KEY, timeout=0))
     assert lease.extend(5) > 0
     assert lease.release() is ReleaseStatus.RELEASED
 
@@ -38,20 +50,16 @@ def our_connection(server: redis.Redis) -> dict[str, Any]:
     return found[0]
 
 
+# --- passwords and users --------------------------------------------------------------
+
+
 @pytest.mark.parametrize("options", [(), NO_HELLO], ids=["RESP3", "no HELLO"])
-def test_password_when_right_then_locks(
+def test_password_when_right_then_locks_and_when_wrong_the_vote_says_wrongpass(
     make_locks: MakeLocks, options: tuple[str, ...]
 ) -> None:
     with LocalMasters(1, options=("--requirepass", SECRET, *options)) as masters:
         assert_works(make_locks([with_login(masters.urls[0], f":{SECRET}")]))
-
-
-@pytest.mark.parametrize("options", [(), NO_HELLO], ids=["RESP3", "no HELLO"])
-def test_password_when_wrong_then_the_vote_says_wrongpass(
-    make_locks: MakeLocks, options: tuple[str, ...]
-) -> None:
-    with LocalMasters(1, options=("--requirepass", "other", *options)) as masters:
-        told = reason(make_locks([with_login(masters.urls[0], f":{SECRET}")]))
+        told = reason(make_locks([with_login(masters.urls[0], ":wrong")]))
     assert "WRONGPASS invalid username-password pair: correct it, or enable" in told
 
 
@@ -62,95 +70,68 @@ def test_password_when_missing_then_the_vote_says_noauth(make_locks: MakeLocks) 
         )
 
 
-def test_password_when_wrong_on_a_minority_then_the_others_grant(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    with LocalMasters(1, options=("--requirepass", "other")) as masters:
-        locks = make_locks([*urls[:2], with_login(masters.urls[0], f":{SECRET}")])
-        assert_works(locks)
-
-
 def test_password_when_anything_fails_then_is_in_no_message_repr_or_log(
-    make_locks: MakeLocks, caplog: pytest.LogCaptureFixture
+    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG)
     with LocalMasters(1, options=("--requirepass", "other")) as masters:
-        locks = make_locks([with_login(masters.urls[0], f"user:{SECRET}")])
+        url = with_login(masters.urls[0], f"user:{SECRET}")
+        locks = make_locks([url])
         with pytest.raises(QuorumUnreachableError) as raised:
             locks.acquire(KEY, timeout=0)
         with pytest.raises(QuorumUnreachableError) as refused:
             locks.connect()
+        assert_works(make_locks([*urls[:2], url]))  # a minority
     told = [str(raised.value), repr(raised.value), repr(refused.value), repr(locks)]
     told += [str(refused.value), caplog.text, repr(raised.value.votes)]
     assert SECRET not in "\n".join(told)
     assert "WRONGPASS" in told[0]
 
 
-def test_acl_user_when_the_password_is_right_then_logs_in_as_that_user(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
+ALL = ["+@all"]
+FEW = ["hello", "auth", "set", "get", "del", "pexpire", "eval", "evalsha"]
+
+
+@pytest.mark.parametrize(
+    ("password", "commands", "said"),
+    [
+        (SECRET, ALL, None),
+        (SECRET, [f"+{command}" for command in FEW], None),  # no SETNAME, no LOAD
+        ("wrong", ALL, "WRONGPASS"),
+        (SECRET, [*ALL, "-set"], "NOPERM"),
+    ],
+    ids=["all", "few rights", "wrong password", "no SET"],
+)
+def test_acl_user_when_it_has_its_rights_then_locks_or_the_vote_says_what_is_missing(
+    make_locks: MakeLocks, raw: Raw, password: str, commands: list[str],
+    said: str | None,
+) -> None:  # fmt: skip
+    rights: dict[str, Any] = {"passwords": [f"+{SECRET}"], "keys": ["*"]}
     with LocalMasters(1) as masters:
         server = raw(masters.urls[0])
-        server.acl_setuser(
-            "ann", True, passwords=["+" + SECRET], keys=["*"], commands=["+@all"]
-        )
-        locks = make_locks([with_login(masters.urls[0], f"ann:{SECRET}")])
+        server.acl_setuser("ann", True, commands=commands, **rights)
+        locks = make_locks([with_login(masters.urls[0], f"ann:{password}")])
+        if said:
+            assert said in reason(locks)
+            return
         assert_works(locks)
-        assert our_connection(server)["user"] == "ann"
+        if commands == ALL:
+            assert our_connection(server)["user"] == "ann"
 
 
-def test_acl_user_when_the_password_is_wrong_then_the_vote_says_wrongpass(
-    make_locks: MakeLocks, raw: Raw
+@pytest.mark.parametrize(("options", "resp"), [((), "3"), (NO_HELLO, "2")])
+def test_connection_when_opened_then_speaks_the_latest_resp_under_our_name(
+    make_locks: MakeLocks, raw: Raw, options: tuple[str, ...], resp: str
 ) -> None:
-    with LocalMasters(1) as masters:
-        raw(masters.urls[0]).acl_setuser("ann", True, passwords=["+right"])
-        told = reason(make_locks([with_login(masters.urls[0], f"ann:{SECRET}")]))
-    assert "WRONGPASS" in told
-
-
-def test_acl_user_when_setname_and_script_load_are_forbidden_then_locks_all_the_same(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
-    allowed = ["hello", "auth", "set", "get", "del", "pexpire", "eval", "evalsha"]
-    with LocalMasters(1) as masters:
-        raw(masters.urls[0]).acl_setuser(
-            "ann",
-            True,
-            passwords=["+" + SECRET],
-            keys=["*"],
-            commands=[f"+{command}" for command in allowed],
-        )
-        assert_works(make_locks([with_login(masters.urls[0], f"ann:{SECRET}")]))
-
-
-def test_acl_user_when_set_is_forbidden_then_the_vote_says_noperm(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
-    with LocalMasters(1) as masters:
-        raw(masters.urls[0]).acl_setuser(
-            "ann", True, nopass=True, keys=["*"], commands=["+@all", "-set"]
-        )
-        told = reason(make_locks([with_login(masters.urls[0], "ann:x")]))
-    assert told.startswith("NOPERM")
-
-
-def test_connection_when_opened_then_speaks_resp3_under_our_name(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
-    with LocalMasters(1) as masters:
+    with LocalMasters(1, options=options) as masters:
         assert_works(make_locks(masters.urls))
         found = our_connection(raw(masters.urls[0]))
         if "resp" not in found:
             pytest.skip("this server is too old to tell the protocol (Redis < 7)")
-        assert found["resp"] == "3"
+        assert found["resp"] == resp
 
 
-def test_connection_when_the_server_has_no_hello_then_speaks_resp2_and_locks(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
-    with LocalMasters(1, options=NO_HELLO) as masters:
-        assert_works(make_locks(masters.urls))
-        assert our_connection(raw(masters.urls[0])).get("resp", "2") == "2"
+# --- addresses ------------------------------------------------------------------------
 
 
 def test_db_when_given_then_the_key_is_there_and_not_in_db_0(
@@ -164,25 +145,11 @@ def test_db_when_given_then_the_key_is_there_and_not_in_db_0(
     assert lease.votes[0].master.endswith("/3")
 
 
-def test_db_when_out_of_range_then_the_vote_says_so(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks([urls[0].replace("/0", "/99")])
-    assert reason(locks) == "SELECT: ERR DB index is out of range"
-
-
 def test_unix_sockets_when_named_by_url_then_lock(make_locks: MakeLocks) -> None:
     with LocalMasters(3, unix=True) as masters:
         locks = make_locks(masters.urls)
         assert_works(locks)
         assert repr(locks).count("unix:/") == 3
-
-
-def test_unix_socket_when_there_is_no_server_then_the_vote_says_so(
-    make_locks: MakeLocks,
-) -> None:
-    locks = make_locks(["unix:///nowhere/redis.sock"])
-    assert reason(locks) == "no such file or directory"
 
 
 def has_ipv6() -> bool:
@@ -201,39 +168,152 @@ def test_ipv6_when_named_by_url_then_locks(make_locks: MakeLocks) -> None:
         assert "[::1]:" in repr(locks)
 
 
-def test_host_name_when_localhost_then_is_looked_up_and_locks(
+def test_address_when_nothing_is_there_then_the_vote_says_so(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    locks = connected(
-        make_locks([url.replace("127.0.0.1", "localhost") for url in urls])
-    )
-    assert_works(locks)
-
-
-def test_host_name_when_it_cannot_exist_then_the_vote_says_look_up(
-    make_locks: MakeLocks,
-) -> None:
+    locks = make_locks([urls[0].replace("/0", "/99")])
+    assert reason(locks) == "SELECT: ERR DB index is out of range"
+    locks = make_locks(["unix:///nowhere/redis.sock"])
+    assert reason(locks) == "no such file or directory"
     # Over 63 characters between two dots: refused without asking anybody.
     locks = make_locks([f"redis://{'x' * 64}.invalid:1"], connect_timeout=10, ttl=100)
     assert "name look-up" in reason(locks)
 
 
-def test_masters_when_given_in_every_form_then_lock(
+def test_masters_when_given_in_every_form_then_lock_and_no_socket_of_others_is_used(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
 ) -> None:
     ports = [int(url.split(":")[2].split("/")[0]) for url in urls]
     pair = ("127.0.0.1", ports[1])
-    settings = {"host": "127.0.0.1", "port": ports[2], "socket_timeout": 3}
+    settings = {"host": "localhost", "port": ports[2], "socket_timeout": 3}
     locks = connected(make_locks([urls[0], pair, settings, *servers[3:]]))
     lease = granted(locks.acquire(KEY, timeout=0))
     assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
-
-
-def test_redis_py_client_when_given_then_its_socket_is_not_used(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], raw: Raw
-) -> None:
-    client = raw(urls[0])
-    locks = make_locks([client, *urls[1:]])
-    assert_works(locks)
     locks.close()
-    assert client.ping()
+    assert all(server.ping() for server in servers)
+
+
+# --- strangers ------------------------------------------------------------------------
+
+NO_RESP = "speaks something else than RESP"
+
+
+@pytest.mark.parametrize(
+    ("said", "text"),
+    [
+        (HTTP_REFUSAL, NO_RESP),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", NO_RESP),
+        (b"\x16\x03\x01\x02\x00", NO_RESP),
+        (b"220 hello\r\n", NO_RESP),
+        (b"+OK\r\n", "HELLO: unexpected reply of type bytes"),
+        (b":1\r\n", "HELLO: unexpected reply of type int"),
+        (b"-ERR max number of clients reached\r\n", "max number of clients reached"),
+        (b"-LOADING Redis is loading the dataset in memory\r\n", "HELLO: LOADING"),
+        (b"", "the server closed the connection"),
+    ],
+    ids=["HTTP", "SSH", "TLS", "SMTP", "OK", "1", "full", "loading", "nothing"],
+)
+def test_handshake_when_answered_wrongly_then_the_vote_says_how(
+    make_locks: MakeLocks, said: bytes, text: str
+) -> None:
+    with Stranger(said) as stranger:
+        assert text in reason(make_locks([stranger.address]))
+
+
+def test_vote_when_a_stranger_is_a_minority_then_says_why_it_failed_in_each_try(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    with Stranger(HTTP_REFUSAL, None) as stranger:
+        locks = make_locks([stranger.address, *urls[:2]], connect_timeout=30)
+        lease = granted(locks.acquire(KEY))
+        assert lease.votes[0].vote is not Vote.GRANTED
+        assert wait_until(lambda: locks.holders() and stranger.answered == 2)
+        lease = granted(locks.acquire("later", timeout=0))  # it is being reopened
+        assert NO_RESP in str(lease.votes[0].text)
+
+
+def test_mute_server_when_it_is_the_only_master_then_the_vote_says_handshake(
+    make_locks: MakeLocks,
+) -> None:
+    with Stranger(None) as stranger:
+        locks = make_locks([stranger.address], connect_timeout=0.1)
+        with stopwatch() as elapsed:
+            assert "handshake" in reason(locks)
+        assert elapsed() < 2
+
+
+# --- refused before any visit ---------------------------------------------------------
+
+
+@contextmanager
+def unvisited() -> Iterator[Any]:
+    """Yield an address where nobody may come, and where whoever comes is seen."""
+    with bare_listener() as listener:
+        yield listener.getsockname()
+        assert not has_visitor(listener)
+
+
+NAN, INFINITE = float("nan"), float("inf")
+BAD_OPTIONS: list[dict[str, Any]] = [
+    *({"ttl": ttl} for ttl in (0, -1, NAN, INFINITE, 0.001, "10", None, True)),
+    *({"drift_factor": factor} for factor in (-0.1, 1, NAN)),
+    *({"round_timeout": timeout} for timeout in (0, -1, NAN)),
+    *({"connect_timeout": timeout} for timeout in (0, -1, INFINITE, None)),
+    *({"resource": resource} for resource in ("", b"", 42, None)),
+    *({"max_ttl": longest} for longest in (0, 5)),
+    *({"retry": 3}, {"new_token": "token"}),
+]
+
+
+@pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
+def test_option_when_bad_then_is_refused_before_any_connection(
+    options: dict[str, Any],
+) -> None:
+    with unvisited() as address, pytest.raises(ConfigurationError) as raised:
+        FastRedlock([address], **options)
+    assert isinstance(raised.value, ValueError)
+
+
+BAD_CALLS: list[dict[str, Any]] = [
+    *({"ttl": ttl} for ttl in (0, -1, NAN, INFINITE, 0.001, 31)),
+    *({"timeout": timeout} for timeout in (-1, -0.001, NAN, "1")),
+    *({"resource": resource} for resource in ("", b"", 42)),
+]
+
+
+@pytest.mark.parametrize("call", BAD_CALLS, ids=str)
+def test_acquire_when_an_argument_is_bad_then_is_refused_before_any_connection(
+    make_locks: MakeLocks, call: dict[str, Any]
+) -> None:
+    said = r"ttl=31: allowed is [\d.]+ to 30 s" if call == {"ttl": 31} else None
+    with unvisited() as address:
+        locks = make_locks([address], max_ttl=30)
+        for take in (locks.acquire, lambda **call: locks.lock(**call).__enter__()):
+            with pytest.raises(ConfigurationError, match=said):
+                take(**call)
+
+
+@pytest.mark.parametrize("token", ["", b"", None, 42])
+def test_new_token_when_it_returns_no_token_then_is_refused_before_any_connection(
+    make_locks: MakeLocks, token: Any
+) -> None:
+    with unvisited() as address:
+        locks = make_locks([address], new_token=lambda: token)
+        with pytest.raises(ConfigurationError, match="token"):
+            locks.acquire(KEY, timeout=0)
+
+
+def test_masters_when_the_same_one_is_given_twice_then_are_refused_unvisited() -> None:
+    with unvisited() as (host, port):
+        twice: list[Any] = [(host, port), f"redis://:pw@{host}:{port}/1"]
+        with pytest.raises(ConfigurationError, match="the same server"):
+            FastRedlock(twice)
+
+
+def test_master_when_asked_for_a_lock_then_is_visited(make_locks: MakeLocks) -> None:
+    with bare_listener() as listener:
+        locks = make_locks([listener.getsockname()], connect_timeout=0.05)
+        assert not has_visitor(listener)
+        with pytest.raises(FastRedlockError):
+            locks.acquire(KEY, timeout=0)
+        assert has_visitor(listener)
