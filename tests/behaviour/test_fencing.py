@@ -1,21 +1,32 @@
-"""Leases with a number that grows with every grant, on real masters."""
+"""Leases with a number that grows with every grant, and what its script may come to."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 
 import pytest
 import redis
 
-from fastredlock import ConfigurationError, FastRedlock
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    QuorumUnreachableError,
+    Retry,
+)
+from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks
-from tests.support.keys import KEY
-from tests.support.threads import in_threads
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY, cut_all, values
+from tests.support.proxy import Proxy
+from tests.support.threads import in_threads, later
 from tests.support.waiting import wait_until
 
 FENCE = f"fastredlock:fence:{KEY}"
+AHEAD = 4_000_000_000_000_000  # of all clocks, and below 2**53
 
 
 @pytest.fixture
@@ -33,6 +44,20 @@ def set_apart(servers: Sequence[redis.Redis], above: int, key: str = FENCE) -> N
 def numbers_from(servers: Sequence[redis.Redis], fence: int) -> int:
     """Count the servers whose number is this one or a larger one."""
     return sum((server.zscore(FENCE, "f") or 0) >= fence for server in servers)
+
+
+@pytest.fixture
+def way(urls: list[str]) -> Iterator[Proxy]:
+    """What stands before the first master."""
+    with Proxy(urls[0]) as way:
+        yield way
+
+
+def commands_of(server: redis.Redis) -> dict[str, int]:
+    stats = server.info("commandstats")
+    return {
+        name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()
+    }
 
 
 # ---- it grows
@@ -102,13 +127,6 @@ def test_fence_of_acquire_each_is_one_for_each(
         assert before.fence < after.fence
 
 
-def test_fence_of_a_lock_and_of_a_kept_lease_is_there(fenced: FastRedlock) -> None:
-    with fenced.lock(KEY) as lease:
-        first = lease.fence
-    with fenced.lock(KEY, keep_alive=True) as lease:
-        assert lease.fence > first
-
-
 # ---- the second write
 
 
@@ -123,32 +141,6 @@ def test_fence_when_masters_differ_then_a_quorum_has_it_before_it_is_told(
     assert lease.fence > first.fence + 10**12
 
 
-def test_fence_when_two_of_three_differ_then_takes_a_second_write(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
-) -> None:
-    locks = connected(make_locks([*urls[:2], "redis://127.0.0.1:1/0"], fencing=True))
-    names = [f"k{i}" for i in range(150)]
-    leases = [granted(locks.acquire(KEY)), *all_granted(locks.acquire_each(names))]
-    assert locks.stats().fences_written == 0
-    locks.release_each(leases)
-    for name in (KEY, *names[::10]):
-        set_apart(servers, leases[0].fence, f"fastredlock:fence:{name}")
-    for server in servers:
-        server.script_flush()
-    leases = [granted(locks.acquire(KEY)), *all_granted(locks.acquire_each(names))]
-    assert locks.stats().fences_written == 16
-    assert numbers_from(servers[:2], leases[0].fence) == 2
-
-
-def test_fence_is_kept_a_day_and_an_hour_longer_than_its_key(
-    fenced: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    granted(fenced.acquire(KEY, ttl=20))
-    wait_until(lambda: all(server.exists(FENCE) for server in servers))
-    for server in servers:
-        assert 90_010 < server.pttl(FENCE) / 1000 <= 90_020
-
-
 def test_fence_when_all_masters_come_back_empty_then_is_larger_by_the_clock(
     fenced: FastRedlock, servers: list[redis.Redis]
 ) -> None:
@@ -161,16 +153,6 @@ def test_fence_when_all_masters_come_back_empty_then_is_larger_by_the_clock(
 # ---- without it, and of other leases
 
 
-def test_fence_without_the_option_is_an_attribute_error_that_names_it(
-    locks: FastRedlock, servers: list[redis.Redis]
-) -> None:
-    lease = granted(locks.acquire(KEY))
-    with pytest.raises(AttributeError, match=r"fencing=True"):
-        _ = lease.fence
-    assert not hasattr(lease, "fence")
-    assert all(server.exists(FENCE) == 0 for server in servers)
-
-
 def test_fence_is_kept_by_an_extended_and_an_adopted_lease(
     fenced: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:
@@ -179,20 +161,15 @@ def test_fence_is_kept_by_an_extended_and_an_adopted_lease(
     lease.extend(20)
     assert lease.fence == fence
     other = make_locks(urls, fencing=True)
+    with pytest.raises(AttributeError, match=r"fence=lease.fence"):
+        _ = other.adopt(KEY, lease.token).fence
     adopted = other.adopt(KEY, lease.token, fence=fence)
     adopted.extend(20)
     assert adopted.fence == fence
     adopted.release()
     assert lease.fence == fence
-    assert granted(fenced.acquire(KEY)).fence > fence
-
-
-def test_fence_of_a_lease_adopted_without_it_is_an_attribute_error(
-    fenced: FastRedlock,
-) -> None:
-    lease = granted(fenced.acquire(KEY))
-    with pytest.raises(AttributeError, match=r"fence=lease.fence"):
-        _ = fenced.adopt(KEY, lease.token).fence
+    with fenced.lock(KEY, keep_alive=True) as lease:
+        assert lease.fence > fence
 
 
 @pytest.mark.parametrize("fence", [0, -1, 2**53, 1.5, "7", True])
@@ -204,14 +181,18 @@ def test_adopt_with_what_is_no_fence_is_refused(
 
 
 def test_fencing_excludes_clients_without_it_and_is_excluded_by_them(
-    fenced: FastRedlock, locks: FastRedlock
+    fenced: FastRedlock, locks: FastRedlock, servers: list[redis.Redis]
 ) -> None:
+    other = granted(locks.acquire(KEY))
+    with pytest.raises(AttributeError, match=r"fencing=True"):
+        _ = other.fence
+    assert not hasattr(other, "fence")
+    assert all(server.exists(FENCE) == 0 for server in servers)
+    assert fenced.acquire(KEY, timeout=0) is None
+    other.release()
     lease = granted(fenced.acquire(KEY))
     assert locks.acquire(KEY, timeout=0) is None
     lease.release()
-    other = granted(locks.acquire(KEY))
-    assert fenced.acquire(KEY, timeout=0) is None
-    other.release()
     assert granted(fenced.acquire(KEY)).fence > lease.fence
 
 
@@ -224,3 +205,149 @@ def test_fence_with_a_key_prefix_is_kept_under_it_too(
     assert granted(locks.acquire(KEY)).fence > first.fence
     assert servers[0].exists(f"app:fastredlock:fence:app:{KEY}")
     assert not servers[0].exists(FENCE)
+
+
+# ---- what is sent
+
+
+def test_pair_whose_number_is_less_than_the_proposal_takes_four_commands(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks = connected(make_locks(urls[:1], fencing=True))
+    servers[0].config_resetstat()
+    for _ in range(10):
+        granted(locks.acquire(KEY)).release()
+    counts = commands_of(servers[0])
+    asked = [counts.get(name, 0) for name in ("exists", "zadd", "pexpire", "set")]
+    assert [count >= 10 for count in asked] == [True] * 4
+    assert "zscore" not in counts
+
+
+def test_life_of_a_number_is_sent_again_where_a_master_came_back_empty(
+    make_locks: MakeLocks, raw: Raw
+) -> None:
+    with LocalMasters(1) as masters:
+        locks = connected(make_locks(masters.urls, fencing=True))
+        granted(locks.acquire(KEY)).release()
+        masters.stop(0)
+        masters.start(0)
+        lease = locks.acquire(KEY, timeout=10)
+        assert lease is not None
+        assert raw(masters.urls[0]).pttl(FENCE) > 86_400_000
+
+
+# ---- the number is ahead
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+def test_number_when_it_is_ahead_then_is_one_more_at_once(
+    fenced: FastRedlock, servers: list[redis.Redis], is_known: bool
+) -> None:
+    for server in servers:
+        server.zadd(FENCE, {"f": AHEAD})
+        if not is_known:  # then the script is sent by its source
+            server.script_flush()
+    lease = granted(fenced.acquire(KEY))
+    assert lease.fence == AHEAD + 1
+    assert fenced.acquire(KEY, timeout=0) is None
+    lease.release()
+    assert granted(fenced.acquire(KEY)).fence == AHEAD + 2
+    assert fenced.stats().fences_written == 0
+
+
+# ---- the number is refused
+
+
+def test_number_when_its_key_is_of_another_type_then_the_master_fails_and_is_undone(
+    fenced: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers[:3]:
+        server.set(FENCE, "of another use")
+    with pytest.raises(QuorumUnreachableError, match="WRONGTYPE"):
+        fenced.acquire(KEY, timeout=0)
+    assert wait_until(lambda: values(servers) == [None] * 5)
+    assert values(servers[:3], FENCE) == [b"of another use"] * 3
+
+
+def test_number_when_a_minority_refuses_it_then_the_others_grant_and_all_release(
+    fenced: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    for server in servers[:2]:
+        server.set(FENCE, "of another use")
+    with granted(fenced.acquire(KEY)) as lease:
+        assert lease.fence > 0
+        assert wait_until(lambda: values(servers).count(None) == 2)  # and no key there
+    assert wait_until(lambda: values(servers) == [None] * 5)
+
+
+def test_number_below_the_largest_counts_up_to_it_and_no_further(
+    fenced: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    """Seen: 2**53 and more were given, which `adopt` and the scripts refuse."""
+    for server in servers:
+        server.zadd(FENCE, {"f": 2**53 - 4})
+    fences = []
+    with pytest.raises(QuorumUnreachableError, match="no number to count on"):  # noqa: PT012
+        while True:
+            with granted(fenced.acquire(KEY, timeout=0)) as lease:
+                fences.append(lease.fence)
+    assert fences == [2**53 - 3, 2**53 - 2, 2**53 - 1]
+
+
+def test_number_when_the_acl_forbids_its_key_then_the_lock_is_undone(
+    make_locks: MakeLocks, raw: Raw
+) -> None:
+    with LocalMasters(1) as masters:
+        server = raw(masters.urls[0])
+        server.execute_command(*f"ACL SETUSER ann reset on >pw ~{KEY} +@all".split())
+        url = masters.urls[0].replace("//", "//ann:pw@")
+        locks = make_locks([url], fencing=True)
+        with pytest.raises(FastRedlockError, match=r"permissions|NOPERM|can.t access"):
+            locks.acquire(KEY, timeout=0)
+        assert wait_until(lambda: server.dbsize() == 0)
+
+
+# ---- the connection ends
+
+
+@pytest.mark.parametrize("after", [0, 3, 11])
+def test_acquire_when_its_connection_is_cut_in_the_reply_then_is_repeated(
+    make_locks: MakeLocks, servers: list[redis.Redis], way: Proxy, after: int
+) -> None:
+    """The server has done all of it, and is asked again."""
+    patient = Retry(unreachable_tries=None)
+    locks = connected(
+        make_locks([way.url], fencing=True, round_timeout=2, retry=patient)
+    )
+    way.set(cut_down_after=after, at_cut="reset")
+    with later(0.2, way.heal):
+        lease = granted(locks.acquire(KEY, timeout=10))
+    assert lease.fence == servers[0].zscore(FENCE, "f")
+    assert servers[0].get(KEY) == lease.token
+    lease.release()
+    assert granted(locks.acquire(KEY, timeout=10)).fence > lease.fence
+
+
+def test_fences_grow_while_servers_kill_the_connections(
+    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+) -> None:
+    locks = connected(make_locks(urls, fencing=True, ttl=2))
+    ending, fences = threading.Event(), [0]
+
+    def kill() -> None:
+        while not ending.wait(0.003):
+            cut_all(servers[:2])
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    try:
+        for _ in range(250):
+            with suppress(QuorumUnreachableError):
+                if lease := locks.acquire(KEY, timeout=5):
+                    fences.append(lease.fence)
+                    lease.release()
+    finally:
+        ending.set()
+        killer.join()
+    assert len(fences) > 60
+    assert fences == sorted(set(fences))

@@ -37,7 +37,7 @@ from tests.support.noted import handled
 from tests.support.threads import later
 from tests.support.waiting import SLACK, settled, stopwatch, wait_until
 
-TTL = 0.9  # s; a process that stands still for half of it loses nothing
+TTL = 1.0  # s; a process that stands still for half of it loses nothing
 BEYOND = 1.5 * TTL
 pytestmark = pytest.mark.slow
 

@@ -18,6 +18,7 @@ from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
 from tests.support.awaited import run_on
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
+from tests.support.kept_bodies import until_cancelled
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.proxy import Proxy
 from tests.support.waiting import stopwatch
@@ -145,37 +146,25 @@ def test_lead_when_a_quorum_answers_too_late_then_tries_again(
         locks.close()
 
 
-async def leave_by_break(locks: AwaitableFastRedlock) -> Any:
-    async for lease in locks.lead(KEY, ttl=TTL):  # noqa: B007
-        break
-    return lease
-
-
-async def leave_by_error(locks: AwaitableFastRedlock) -> Any:
-    with suppress(ZeroDivisionError):
-        async for lease in locks.lead(KEY, ttl=TTL):  # noqa: B007
-            raise ZeroDivisionError
-    return lease
-
-
-async def leave_by_aclose(locks: AwaitableFastRedlock) -> Any:
-    campaign = locks.lead(KEY, ttl=TTL)
-    async for lease in campaign:  # noqa: B007
-        break
-    assert lease.is_valid
-    await campaign.aclose()
-    return lease
-
-
-@pytest.mark.parametrize("leave", [leave_by_break, leave_by_error, leave_by_aclose])
+@pytest.mark.parametrize("leave", ["break", "error", "aclose"])
 def test_awaitable_lead_when_left_then_the_release_is_sent_before_a_close(
-    kind: str, urls: list[str], servers: list[redis.Redis], leave: Any
+    kind: str, urls: list[str], servers: list[redis.Redis], leave: str
 ) -> None:
     async def main() -> None:
         async with AwaitableFastRedlock(urls) as locks:
-            lease = await leave(locks)
-            assert not lease.is_valid
+            kept = locks.lead(KEY, ttl=TTL)
+            with suppress(ZeroDivisionError):
+                async for lease in kept if leave == "aclose" else locks.lead(KEY):
+                    terms.append(lease)
+                    if leave == "error":
+                        raise ZeroDivisionError
+                    break
+            if leave == "aclose":
+                assert terms[0].is_valid
+                await kept.aclose()
+            assert not terms[0].is_valid
 
+    terms: list[Any] = []
     run_on(kind, main())
     assert settled_values(servers, NOBODY) == NOBODY
 
@@ -198,7 +187,7 @@ def test_awaitable_lead_when_lost_then_the_task_goes_on_and_campaigns_again() ->
                 async with lease:  # cancelled where it is lost
                     locks.lose("r")
                     await locks.advance(10)
-                    await asyncio.sleep(60)
+                    await until_cancelled()
                     said.append("not cancelled")
             break
         return said

@@ -1,4 +1,6 @@
-"""An observer is told of what has happened, once each, and harms no call."""
+"""What a client tells of itself: to an observer, by counters, in the log; whatever they
+do harms no call.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +8,8 @@ import asyncio
 import logging
 import os
 import threading
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -15,6 +18,7 @@ import redis
 from fastredlock import (
     FastRedlock,
     LeaseLostError,
+    OperationStats,
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
@@ -27,10 +31,10 @@ from tests.support.awaited import run_on
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
-from tests.support.loop_calls import taken
-from tests.support.masters import stop
-from tests.support.noted import Noted, Raising
-from tests.support.proxy import Proxy
+from tests.support.loop_calls import taken, until
+from tests.support.masters import pause, stop
+from tests.support.noted import Noted, Raising, handled
+from tests.support.proxy import proxied
 from tests.support.threads import later
 from tests.support.waiting import SLACK, settled, wait_until
 
@@ -59,7 +63,7 @@ def test_lease_when_observed_then_tells_how_long_it_waited_and_held(
     observed: FastRedlock, noted: Noted
 ) -> None:
     lease = granted(observed.acquire(KEY, ttl=10))
-    bare: Any = getattr(lease, "_lease", lease)
+    bare: Any = getattr(lease, "_awaitable", lease)
     assert repr(bare).startswith("<Lease '")  # it is a lease like any other
     left = lease.extend(30)
     assert lease.release() is RELEASED
@@ -121,8 +125,7 @@ def test_acquire_when_no_quorum_is_there_then_tells_the_error_that_it_raises(
 def test_acquire_when_its_validity_is_used_up_then_tells_that_as_well(
     make_locks: MakeLocks, urls: list[str], noted: Noted
 ) -> None:
-    with ExitStack() as opened:
-        proxies = [opened.enter_context(Proxy(url)) for url in urls]
+    with proxied(urls) as proxies:
         masters = [proxy.url for proxy in proxies]
         locks = connected(make_locks(masters, observer=noted, round_timeout=5))
         for proxy in proxies:
@@ -393,7 +396,7 @@ def test_call_when_it_is_cancelled_then_tells_nothing(
             lease = await taken(locks)
             noted.clear()
             waiting = asyncio.ensure_future(locks.acquire(KEY, timeout=8))
-            await asyncio.sleep(0.05)  # until it waits in turn
+            await until(lambda: locks.stats().waits == 1)
             waiting.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await waiting
@@ -427,3 +430,133 @@ def test_forked_child_when_it_releases_its_parents_lease_then_tells_nothing(
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert lease.release() is RELEASED
     assert noted.events == ["margin", "released"]
+
+
+# ---- counters
+
+
+def of_masters(locks: FastRedlock, name: str) -> list[int]:
+    return [getattr(master, name) for master in locks.stats().masters]
+
+
+def test_stats_when_each_operation_was_used_then_tell_them_apart(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    assert locks.stats().round_trip == 0.0
+    lease = granted(locks.acquire(KEY))
+    assert locks.acquire(KEY, timeout=0) is None
+    lease.extend()
+    locks.holders(KEY)
+    lease.release()
+    stats = locks.stats()
+    assert stats.acquires == OperationStats(won=1, taken=1)
+    assert stats.extends == stats.releases == stats.inspects == OperationStats(won=1)
+    assert (stats.won, stats.taken, stats.rounds) == (4, 1, 5)
+    assert (stats.unreachable, stats.too_late, stats.losses) == (0, 0, 0)
+    assert 0 < stats.round_trip < 1
+    set_all(servers[:3], b"theirs", "b")
+    locks.acquire_each(["b"])
+    assert locks.stats().acquires == OperationStats(won=1, taken=2)
+    assert locks.stats().rolled_back >= 1
+
+
+def test_stats_when_all_masters_answer_then_each_answer_counts_once(
+    locks: FastRedlock,
+) -> None:
+    for _ in range(10):
+        granted(locks.acquire(KEY)).release()
+    locks.holders(KEY)  # behind all of them: the slowest master has answered, too
+    assert of_masters(locks, "granted") == [21] * 5
+    for name in ("taken", "failed", "silent", "losses", "releases_dropped"):
+        assert of_masters(locks, name) == [0] * 5
+    assert sum(of_masters(locks, "late_replies")) == locks.stats().late_replies
+    assert sum(of_masters(locks, "connects")) == locks.stats().connects == 5
+
+
+def test_stats_when_masters_are_down_then_theirs_alone_have_failed(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = connected(make_locks(masters.urls, **QUICK))
+    stop(masters, 2)
+    for _ in range(5):
+        granted(locks.acquire(KEY, timeout=2)).release()
+    failed = of_masters(locks, "failed")
+    assert failed[2:] == [0] * 3
+    assert all(count >= 8 for count in failed[:2])
+    assert all(count >= 1 for count in of_masters(locks, "losses")[:2])
+    stop(masters, 5)
+    assert [vote.vote for vote in locks.holders()] == [Vote.FAILED] * 5
+    assert (locks.stats().unreachable, locks.stats().losses >= 5) == (1, True)
+
+
+def test_stats_when_masters_are_silent_then_theirs_alone_are(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = connected(make_locks(masters.urls, **QUICK))
+    pause(masters, 3)
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, timeout=0)
+    silent = of_masters(locks, "silent")
+    assert silent == [*[silent[0]] * 3, 0, 0]
+    assert silent[0] >= 1
+
+
+def test_stats_when_a_minority_is_cut_off_with_replies_due_then_they_have_failed(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    locks = connected(make_locks(masters.urls, **QUICK))
+    pause(masters, 1)
+    granted(locks.acquire(KEY)).release()
+    assert of_masters(locks, "failed") == [0] * 5
+    stop(masters, 1)
+    assert wait_until(lambda: locks.holders(KEY) and of_masters(locks, "failed")[0] > 1)
+    assert of_masters(locks, "failed")[1:] == [0] * 4
+
+
+@pytest.fixture(scope="module")
+def evicting() -> Iterator[LocalMasters]:
+    """Start a master that evicts keys: each client is warned of it."""
+    options = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
+    with LocalMasters(1, options=options) as masters:
+        yield masters
+
+
+def pair_of(locks: FastRedlock, key: str = KEY) -> None:
+    assert granted(locks.acquire(key)).release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("prints", [True, False])
+def test_warning_when_the_handler_raises_then_the_call_goes_on_and_it_is_told_once(
+    evicting: LocalMasters, make_locks: MakeLocks, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch, prints: bool,
+) -> None:  # fmt: skip
+    def fail() -> None:
+        raise ValueError("from the handler")
+
+    monkeypatch.setattr(logging, "raiseExceptions", prints)
+    with handled(fail) as texts:
+        locks = make_locks(evicting.urls)
+        for _ in range(3):
+            pair_of(locks)
+    (text,) = texts
+    assert "evicts" in text
+    printed = capsys.readouterr().err
+    assert "ValueError: from the handler" in printed if prints else printed == ""
+
+
+def test_warning_when_the_handler_takes_a_lock_then_it_is_told_once(
+    evicting: LocalMasters,
+) -> None:
+    with FastRedlock(evicting.urls) as locks:
+        with handled(lambda: pair_of(locks, "the handler's")) as texts:
+            pair_of(locks)
+        assert len(texts) == 1
+
+
+def test_warning_when_the_handler_makes_a_client_each_time_then_has_an_end(
+    evicting: LocalMasters,
+) -> None:
+    even: list[Any] = [*evicting.urls, ("127.0.0.1", 1)]
+    with handled(lambda: FastRedlock(even)) as texts:
+        FastRedlock(even)
+    assert len(texts) == 1

@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 
 from fastredlock import ConfigurationError, FastRedlock, FastRedlockError
 from fastredlock.testing import LocalMasters
-from tests.support.calls import granted
+from tests.support.calls import connected
 from tests.support.fixtures import MakeLocks, Raw
-from tests.support.keys import KEY
-from tests.support.masters import start, stop
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.keys import KEY, is_empty
+from tests.support.masters import pause, resume, start, stop
+from tests.support.waiting import stopwatch
 
 
 def votes(locks: FastRedlock, timeout: float = 1.0) -> list[bool]:
@@ -27,20 +28,13 @@ def votes(locks: FastRedlock, timeout: float = 1.0) -> list[bool]:
     return found
 
 
-def test_ping_when_nothing_was_connected_then_connects_and_all_vote(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-    assert not locks.has_quorum
-    assert votes(locks) == [True] * 5
-    assert [master.votes for master in locks.health()] == [True] * 5
-
-
-def test_ping_after_an_outage_without_traffic_then_finds_the_servers_at_once(
+def test_ping_when_nothing_was_connected_or_after_an_outage_then_finds_the_servers(
     make_locks: MakeLocks, masters: LocalMasters
 ) -> None:
     locks = make_locks(masters.urls)
-    granted(locks.acquire(KEY, timeout=0)).release()
+    assert not locks.has_quorum
+    assert votes(locks) == [True] * 5
+    assert [master.votes for master in locks.health()] == [True] * 5
     stop(masters, 5)
     losses = locks.stats().losses
     for _ in range(4):  # each failure makes the back-off longer
@@ -49,15 +43,14 @@ def test_ping_after_an_outage_without_traffic_then_finds_the_servers_at_once(
     start(masters, 5)
     assert not locks.has_quorum  # nobody has asked
     assert votes(locks) == [True] * 5
+    assert re.search(r" \(\d+ s ago\)$", locks.health()[0].last_error or "")
 
 
 def test_ping_when_servers_are_frozen_then_they_do_not_vote_until_they_go_on(
     make_locks: MakeLocks, masters: LocalMasters
 ) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
-    for i in range(3):
-        masters.pause(i)
+    locks = connected(make_locks(masters.urls))
+    pause(masters, 3)
     with stopwatch() as seconds:
         told = locks.ping(0.2)
     assert seconds() < 1
@@ -65,26 +58,18 @@ def test_ping_when_servers_are_frozen_then_they_do_not_vote_until_they_go_on(
     assert (told[0].last_error or "").startswith("no reply within")
     assert not locks.has_quorum
     assert [master.votes for master in locks.health()] == [False] * 3 + [True] * 2
-    for i in range(3):
-        masters.resume(i)
+    fresh = make_locks(masters.urls)
+    for _ in range(2):  # the second time their connections were given up
+        assert votes(fresh, 0.4) == [False] * 3 + [True] * 2
+    assert fresh.stats().round_trip == 0.0  # it is none of a lock
+    resume(masters, 3)
     assert votes(locks) == [True] * 5
-
-
-def test_ping_when_connections_to_frozen_servers_were_given_up_then_asks_the_others(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = make_locks(masters.urls)
-    masters.pause(0)
-    masters.pause(1)
-    assert votes(locks, 0.4) == [False] * 2 + [True] * 3
-    assert votes(locks, 0.4) == [False] * 2 + [True] * 3
 
 
 def test_ping_when_servers_refuse_to_write_then_says_why(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
+    locks = connected(make_locks(masters.urls))
     raw(masters.urls[0]).config_set("maxmemory", 1)
     raw(masters.urls[1]).replicaof("127.0.0.1", 1)
     told = locks.ping()
@@ -146,18 +131,6 @@ def test_readiness_when_a_quorum_refuses_to_write_then_is_what_an_acquire_finds(
         assert status_of(probe) == 200
 
 
-def test_health_when_a_master_has_come_back_then_its_last_error_has_a_time(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
-    masters.stop(0)
-    assert votes(locks) == [False] + [True] * 4
-    masters.start(0)
-    assert votes(locks) == [True] * 5
-    assert re.search(r" \(\d+ s ago\)$", locks.health()[0].last_error or "")
-
-
 def test_ping_when_the_key_is_forbidden_then_the_server_votes_and_not_without_set(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
@@ -181,27 +154,15 @@ def test_ping_when_the_restart_guard_withholds_then_says_for_how_long(
         assert 0 < master.votes_in <= 2.1
 
 
-def test_ping_leaves_no_key_and_does_not_count_as_the_round_trip_of_a_lock(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
-) -> None:
-    locks = make_locks(masters.urls)
-    masters.pause(4)
-    locks.ping(0.2)
-    server = raw(masters.urls[0])
-    assert wait_until(lambda: server.keys() == [])
-    assert locks.stats().round_trip == 0.0
-
-
 @pytest.mark.parametrize("timeout", [0, -1, True, "1", None])
-def test_ping_when_the_timeout_is_no_time_then_is_refused(
-    make_locks: MakeLocks, urls: list[str], timeout: object
+def test_ping_when_the_timeout_is_no_time_or_it_is_closed_then_is_refused(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], timeout: object
 ) -> None:
+    locks = connected(make_locks(urls))
     with pytest.raises(ConfigurationError, match="timeout="):
-        make_locks(urls).ping(timeout)  # type: ignore[arg-type]
-
-
-def test_ping_after_close_then_raises(make_locks: MakeLocks, urls: list[str]) -> None:
-    locks = make_locks(urls)
+        locks.ping(timeout)  # type: ignore[arg-type]
+    locks.ping()
+    assert is_empty(servers)  # it leaves no key
     locks.close()
     with pytest.raises(FastRedlockError, match="closed"):
         locks.ping()

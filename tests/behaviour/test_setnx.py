@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from types import SimpleNamespace
@@ -18,6 +17,7 @@ from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
 from tests.support.threads import in_threads
+from tests.support.waiters import Section
 
 PAGE = ROOT / "docs" / "migration" / "setnx.md"
 
@@ -46,31 +46,25 @@ def test_far_time_when_read_as_any_number_then_is_in_the_future(page: Any) -> No
 def test_old_and_new_when_in_one_fleet_then_one_at_a_time_is_inside(
     page: Any, new: FastRedlock, servers: list[redis.Redis]
 ) -> None:
-    inside, seen = threading.Lock(), []
+    section, seen = Section(0.002), []
     until = time.monotonic() + 1.5
-
-    def work(kind: str) -> None:
-        assert inside.acquire(blocking=False)
-        seen.append(kind)
-        time.sleep(0.002)
-        inside.release()
 
     def old() -> None:
         while time.monotonic() < until:
             end = page.old_acquire(servers[0], KEY, 10)
             if end is not None:
-                work("old")
+                with section:
+                    seen.append("old")
                 page.old_release(servers[0], KEY, end)
-            time.sleep(0.001)
 
     def ours() -> None:
         while time.monotonic() < until:
-            with new.lock(KEY, ttl=10):
-                work("new")
-            time.sleep(0.001)
+            with new.lock(KEY, ttl=10), section:
+                seen.append("new")
 
     calls: list[Callable[[], None]] = [old, old, ours, ours]
     in_threads(calls)
+    section.assert_exclusive()
     assert {*seen} == {"old", "new"}
 
 

@@ -1,4 +1,6 @@
-"""Semaphores: at most k hold a resource, by k slots that are locks."""
+"""Semaphores: at most k hold a resource, by k slots that are locks; and rates: at most
+k begin in any window, by slots that are taken and never released.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +8,7 @@ import asyncio
 import pickle
 import threading
 import time
+import warnings
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -29,8 +32,9 @@ from tests.support.awaited import run_on
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, is_empty, settled_values
+from tests.support.processes import Fork
 from tests.support.threads import later
-from tests.support.waiters import PROMPT, begins_to_wait, counter, queued
+from tests.support.waiters import begins_to_wait, counter, queued
 from tests.support.waiting import stopwatch, wait_until
 
 NAME = "llm"
@@ -90,31 +94,6 @@ def test_clients_with_different_permits_then_do_not_exceed_the_largest(
     first[0].release()
     assert locks.acquire(NAME, permits=2, timeout=0) is not None
     assert sorted(lease.slot for lease in more) == [2, 3]
-
-
-def test_waiter_when_a_slot_is_released_elsewhere_then_has_it_at_once(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
-    servers: list[redis.Redis],
-) -> None:  # fmt: skip
-    other = make_locks(urls)
-    leases = [take(other) for _ in range(3)]
-
-    def trial() -> float:
-        freed = leases.pop(0)
-        with ThreadPoolExecutor() as pool:
-            with begins_to_wait(locks):
-                waiting = pool.submit(locks.acquire, NAME, permits=3, timeout=10)
-            assert wait_until(lambda: queued(servers, QUEUE) == 1)
-            released = time.monotonic()
-            freed.release()
-            lease = granted(waiting.result())
-        took = time.monotonic() - released
-        assert lease.slot == freed.slot
-        lease.release()
-        leases.append(take(other))
-        return took
-
-    assert min(trial() for _ in range(3)) < PROMPT
 
 
 def test_waiters_when_all_slots_are_released_together_then_all_are_served(
@@ -252,28 +231,6 @@ def test_current_when_in_a_block_of_a_semaphore_then_is_the_innermost_slots_leas
     other = locks.semaphore(f"{KEY}#0", 2)
     with other, locks.lock(f"{KEY}#1"), pytest.raises(LeaseLostError):
         locks.current(KEY)
-
-
-@pytest.mark.slow
-def test_slot_when_kept_then_outlives_its_ttl(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    lease = take(locks, 1, ttl=0.5, keep_alive=True)
-    assert not lease.lost.wait(0.8)
-    assert make_locks(urls).acquire(NAME, permits=1, timeout=0) is None
-    assert lease.release() is ReleaseStatus.RELEASED
-
-
-def test_slot_when_its_holder_is_gone_then_is_free_after_its_ttl(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    other = make_locks(urls)
-    lost = take(other, 1, ttl=0.5)
-    began = time.monotonic()
-    lease = granted(locks.acquire(NAME, permits=1, timeout=5))
-    assert 0.3 < time.monotonic() - began < 0.5 + PROMPT
-    assert lease.slot == 0
-    assert lost.remaining() == 0.0
 
 
 def test_numbers_of_a_slot_then_grow(
@@ -425,3 +382,152 @@ def test_slots_when_their_name_is_taken_otherwise_too_then_is_warned_of_once(
         granted(locks.acquire(KEY, permits=second)).release()
     found = [line for line in caplog.messages if text and text in line]
     assert len(found) == len(caplog.messages) == (text is not None)
+
+
+# --- rates: at most k begin in any window ---------------------------------------------
+
+
+def most_in(window: float, times: list[float]) -> int:
+    """Return how many at most began in any window."""
+    return max(sum(begun <= each < begun + window for each in times) for begun in times)
+
+
+def test_rate_when_used_up_then_lets_the_next_begin_after_its_window(
+    locks: FastRedlock,
+) -> None:
+    rate, times = locks.rate(NAME, 5, per=0.3, timeout=5), []
+    for _ in range(15):
+        with rate:
+            times.append(time.monotonic())
+    assert most_in(0.3, times) <= 5
+    assert times[-1] - times[0] < 2 * (0.3 + 0.25)
+
+
+@blocking
+def test_rate_when_several_clients_want_it_then_no_window_has_more(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    clients = [make_locks(urls) for _ in range(4)]
+
+    def work(locks: FastRedlock) -> list[float]:
+        times, until = [], time.monotonic() + 1.2
+        while time.monotonic() < until:
+            with locks.rate(NAME, 10, per=0.25, timeout=5):
+                times.append(time.monotonic())
+        return times
+
+    with ThreadPoolExecutor() as pool:
+        times = sorted(each for begun in pool.map(work, clients) for each in begun)
+    assert most_in(0.25, times) <= 10
+    assert len(times) > 0.5 * 10 * 1.2 / 0.25
+
+
+@blocking
+def test_rates_when_one_client_waits_for_two_then_each_has_its_pace(
+    locks: FastRedlock,
+) -> None:
+    """Seen: it asked about both each 0.25 s, and had a permit as often."""
+
+    def work(name: str) -> float:
+        began = time.monotonic()
+        for _ in range(10):
+            with locks.rate(name, 1, per=0.05, timeout=5):
+                pass
+        return time.monotonic() - began
+
+    with ThreadPoolExecutor() as pool:
+        assert max(pool.map(work, [NAME, "other"])) < 1.8
+
+
+@blocking
+def test_rate_when_a_slot_of_its_name_is_released_here_then_is_not_handed_that(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: the permit had the semaphore's ttl to begin in, and ended before `per`."""
+    locks = make_locks(urls, cohort=1)
+    held = granted(locks.acquire(NAME, permits=1, ttl=3, timeout=0))
+    with ThreadPoolExecutor() as pool:
+        waiter = pool.submit(locks.rate(NAME, 1, per=4, timeout=5).__enter__)
+        wait_until(lambda: locks.stats().waits == 1)
+        held.release()
+        assert waiter.result().remaining() < 0.2
+
+
+def test_rate_when_used_up_then_raises_within_the_timeout(locks: FastRedlock) -> None:
+    with pytest.raises(KeyError), locks.rate(NAME, 1, per=5, timeout=0):
+        raise KeyError
+    rate = locks.rate(NAME, 1, per=5, timeout=0.1)
+    with stopwatch() as elapsed, pytest.raises(ResourceTakenError, match=NAME), rate:
+        pytest.fail("two in one window")
+    assert elapsed() < 1
+
+
+def test_permit_then_says_for_how_long_it_lets_begin(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    with locks.rate(NAME, 3, per=2, timeout=0) as permit:
+        assert 0 < permit.remaining() <= 0.05 + 0.001
+        assert permit.slot in range(3)
+        assert permit.waited < 1
+        assert permit.resource == NAME
+    assert wait_until(lambda: permit.remaining() == 0.0, within=1)
+    keys = [key for server in servers for key in server.keys(f"{NAME}#*")]
+    assert len(keys) >= 3
+    assert NAME in repr(permit)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # of what is forgotten: a permit is used
+        with locks.rate(NAME, 3, per=2, timeout=0):
+            pass
+
+
+@blocking
+def test_permit_when_forked_then_is_none_in_the_child(locks: FastRedlock) -> None:
+    with locks.rate(NAME, 1, per=40, timeout=0) as permit:
+        assert Fork(permit.remaining).result() == 0.0
+        assert permit.remaining() > 0
+
+
+@blocking
+def test_rate_when_it_decorates_then_each_call_takes_a_permit(
+    locks: FastRedlock,
+) -> None:
+    @locks.rate(lambda tenant: f"api:{tenant}", 2, per=5, timeout=0)
+    def call(tenant: str) -> str:
+        return tenant
+
+    assert [call("a"), call("a"), call("b")] == ["a", "a", "b"]
+    with pytest.raises(ResourceTakenError, match="api:a"):
+        call("a")
+
+
+NONE = r"per=.*0\.005"
+
+
+@blocking
+@pytest.mark.parametrize(
+    ("per", "options", "said"),
+    [
+        *((per, {}, NONE) for per in (0, -1, "1", float("nan"), float("inf"), 1e12)),
+        (0.001, {}, NONE),
+        (0.1, {"round_timeout": 0.2}, r"per=0\.1: allowed is 0\.2 "),
+        (10, {"max_ttl": 10}, "max_ttl"),
+    ],
+)
+def test_window_when_bad_or_too_short_for_a_round_then_is_refused_before_any_io(
+    make_locks: MakeLocks, per: Any, options: dict[str, float], said: str
+) -> None:
+    locks = make_locks(["redis://127.0.0.1:1"], **options)
+    with pytest.raises(ConfigurationError, match=said):
+        locks.rate(NAME, 1, per=per)
+
+
+def test_rate_in_memory_then_is_one() -> None:
+    locks = MemoryLocks()
+    rate = locks.rate(NAME, 2, per=1, timeout=0)
+    for _ in range(3):
+        for _ in range(2):
+            with rate:
+                pass
+        with pytest.raises(ResourceTakenError), rate:
+            pytest.fail("three in one window")
+        locks.advance(1.1)

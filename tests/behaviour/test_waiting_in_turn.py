@@ -7,10 +7,9 @@ import re
 import signal
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from functools import partial
 from itertools import count
-from pathlib import Path
 from threading import Event
 from time import process_time
 from typing import Any
@@ -21,7 +20,6 @@ import redis
 
 from fastredlock import (
     FastRedlock,
-    FastRedlockError,
     Lease,
     ReleaseStatus,
     ResourceTakenError,
@@ -42,16 +40,10 @@ from tests.support.cancellation import (
 )
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.interrupts import Interrupt, alarm, interrupt
-from tests.support.keys import KEY, set_all
-from tests.support.lock_process import (
-    line_of,
-    release_adopted,
-    take,
-    take_in_turn,
-    worker,
-)
+from tests.support.keys import KEY, cut_all, flush_scripts, set_all
+from tests.support.loop_calls import until
 from tests.support.processes import Fork
-from tests.support.threads import in_threads, later
+from tests.support.threads import in_threads
 from tests.support.waiters import (
     FALL_BACK,
     PROMPT,
@@ -126,28 +118,6 @@ def test_clients_when_they_list_the_masters_in_other_orders_then_have_one_gate(
 
 
 @pytest.mark.slow
-@blocking
-def test_processes_when_they_wait_then_are_served_in_the_order_of_their_coming(
-    urls: list[str], servers: list[redis.Redis], tmp_path: Path, make_locks: MakeLocks
-) -> None:
-    counter = tmp_path / "counter"
-    counter.write_text("0")
-    lease = granted(connected(make_locks(urls)).acquire(KEY, ttl=30))
-    with ExitStack() as running:
-        processes = []
-        for i in range(4):
-            call = worker(take_in_turn, urls, KEY, str(counter), 1)
-            processes.append(running.enter_context(call))
-            assert wait_until(lambda i=i: queued(servers) == i + 1)
-        lease.release()
-        at = [int(line_of(process)) for process in processes]
-        assert [process.wait(20) for process in processes] == [0] * 4
-    assert at == sorted(at)
-    assert counter.read_text() == "4"
-    assert is_over(servers)
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(("n", "clients"), [(1, 5), (5, 5), (5, 1)])
 def test_callers_when_each_takes_it_again_at_once_then_all_have_their_share(
     make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
@@ -196,15 +166,20 @@ def test_holder_when_another_waits_then_its_next_acquire_comes_behind(
 # --- how soon -------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("n", [1, 3, 5])
+@pytest.mark.parametrize(
+    ("n", "is_adopted"), [(1, False), (3, False), (5, False), (5, True)]
+)
 def test_release_when_another_client_waits_then_tells_it(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], n: int
-) -> None:
-    holder, waiter = [connected(make_locks(urls[:n])) for _ in range(2)]
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], n: int,
+    is_adopted: bool,
+) -> None:  # fmt: skip
+    holder, waiter, other = [connected(make_locks(urls[:n])) for _ in range(3)]
     took = []
     for i in range(7):
         with Waiters() as waiters:
             lease = granted(holder.acquire(KEY))
+            if is_adopted:
+                lease = other.adopt(KEY, lease.token)
             waiters.come("waiter", waiter)
             assert wait_until(lambda: queued(servers) == 1)
             time.sleep(0.013 * i)  # at no time that a timer would suit
@@ -215,26 +190,6 @@ def test_release_when_another_client_waits_then_tells_it(
     assert sorted(took)[3] < PROMPT / 4, took
     assert is_over(servers[:n])
     assert counter(waiter, "turns_told") >= 6
-
-
-@pytest.mark.slow
-def test_release_by_adopt_in_another_process_then_tells_the_waiter(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    waiter = connected(make_locks(urls))
-
-    def trial() -> float:
-        with Waiters() as waiters, worker(take, urls, KEY, 30.0) as holder:
-            token = line_of(holder)
-            waiters.come("waiter", waiter)
-            assert wait_until(lambda: queued(servers) == 1)
-            with worker(release_adopted, urls, KEY, token) as adopter:
-                released_ns = int(line_of(adopter))
-            waiters.end()
-        return waiters.at["waiter"] - released_ns / 1e9
-
-    assert is_prompt(trial)
-    assert is_over(servers)
 
 
 def test_release_inside_one_client_then_its_next_caller_follows_at_once(
@@ -330,17 +285,6 @@ def test_retry_when_it_has_a_delay_then_keeps_it_and_is_in_no_queue(
     assert all(not server.keys("fastredlock:*") for server in servers)
 
 
-def test_acquire_when_the_timeout_ends_in_a_delay_then_tries_at_the_end_of_it(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    locks = make_locks(urls, retry=Retry(delay=60))
-    set_all(servers, b"another")
-    free = later(0.1, lambda: [server.delete(KEY) for server in servers])
-    with stopwatch() as elapsed, free:
-        assert locks.acquire(KEY, timeout=0.3)
-    assert 0.25 < elapsed() < 5
-
-
 # --- the end of the caller's time -----------------------------------------------------
 
 
@@ -365,37 +309,11 @@ def test_acquire_when_its_time_ends_in_the_queue_then_leaves_it_with_real_votes(
     assert wait_until(lambda: queued(servers) == 0)
 
 
+@pytest.mark.parametrize("way", ["timeout", "interrupt"])
 @pytest.mark.parametrize("is_one_client", [True, False])
 @pytest.mark.parametrize("is_head", [True, False])
-def test_waiter_when_its_time_ends_then_the_others_keep_their_order(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    is_one_client: bool, is_head: bool,
-) -> None:  # fmt: skip
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
-    hasty = locks if is_one_client else connected(make_locks(urls))
-
-    def trial() -> float:
-        with Waiters() as waiters:
-            lease = granted(holder.acquire(KEY, ttl=30))
-            if not is_head:
-                waiters.come("first", locks)
-            ends = waiters.come("hasty", hasty, timeout=0.15)
-            waiters.come("second", locks)
-            assert ends.result() is False
-            began = time.monotonic()
-            lease.release()
-            waiters.end()
-        assert waiters.served == ["second"] if is_head else ["first", "second"]
-        return waiters.at["second"] - began
-
-    assert is_prompt(trial)
-    assert is_over(servers)
-
-
-@pytest.mark.parametrize("is_one_client", [True, False])
-@pytest.mark.parametrize("is_head", [True, False])
-def test_interrupt_when_waiting_then_the_next_has_its_turn_promptly(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+def test_waiter_when_it_gives_up_then_the_next_has_its_turn_promptly(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], way: str,
     is_one_client: bool, is_head: bool,
 ) -> None:  # fmt: skip
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
@@ -414,8 +332,11 @@ def test_interrupt_when_waiting_then_the_next_has_its_turn_promptly(
 
             with begins_to_wait(other):
                 waiters.start(come_behind)
-                with pytest.raises(Interrupt), alarm(0.1, interrupt):
-                    locks.acquire(KEY)
+                if way == "timeout":
+                    assert locks.acquire(KEY, timeout=0.15) is None
+                else:
+                    with pytest.raises(Interrupt), alarm(0.1, interrupt):
+                        locks.acquire(KEY)
             assert wait_until(lambda: queued(servers) == 1)
             began = time.monotonic()
             lease.release()
@@ -489,7 +410,7 @@ async def test_cancel_when_told_or_about_to_be_then_the_next_has_its_turn_prompt
                 await waiting(locks)
                 begun.append(asyncio.ensure_future(next_one.acquire(KEY, timeout=8)))
                 await waiting(next_one)
-                await asyncio.sleep(0.005)  # until the gate has its entry
+                await until(lambda: queued(world.servers) == 2)
                 begun.append(asyncio.ensure_future(lease.release()))
                 for _ in range(k):
                     await asyncio.sleep(0)
@@ -511,38 +432,11 @@ async def test_cancel_when_told_or_about_to_be_then_the_next_has_its_turn_prompt
 
 async def waiting(locks: awaitable.FastRedlock) -> None:
     """Wait until one more caller waits."""
-    before, ends = locks.stats().waits, time.monotonic() + 8
-    while locks.stats().waits == before:
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.001)  # this loop polls
+    before = locks.stats().waits
+    await until(lambda: locks.stats().waits > before)
 
 
 # --- the end of a client --------------------------------------------------------------
-
-
-def test_close_when_callers_wait_then_they_are_told_and_others_have_their_turn(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    holder, other = [connected(make_locks(urls)) for _ in range(2)]
-
-    def trial() -> float:
-        locks = connected(make_locks(urls))
-        with Waiters() as waiters:
-            lease = granted(holder.acquire(KEY, ttl=30))
-            ends = [waiters.come(f"{i}", locks) for i in range(3)]
-            second = waiters.come("second", other)
-            locks.close()
-            for end in ends:
-                assert isinstance(end.exception(5), FastRedlockError)
-            assert wait_until(lambda: queued(servers) == 1)
-            began = time.monotonic()
-            lease.release()
-            assert second.result(10)
-            waiters.forget(ends)
-        return waiters.at["second"] - began
-
-    assert is_prompt(trial)
-    assert is_over(servers)
 
 
 @pytest.mark.parametrize("way", ["cancelled", "left behind"])
@@ -559,7 +453,7 @@ def test_loop_when_it_ends_with_waiters_then_others_have_their_turn_and_the_next
         for _ in range(3):
             tasks.append(asyncio.ensure_future(locks.acquire(KEY, ttl=30)))
             await waiting(locks)
-        await asyncio.sleep(0.02)  # until the gate has their entry
+        await until(lambda: queued(servers) == 1)
         if way == "cancelled":
             for task in tasks:
                 task.cancel()
@@ -702,8 +596,7 @@ def test_scripts_when_the_servers_have_lost_them_then_no_entry_is_left(
     """Seen: the gate never set the key, and kept the entry of the last waiter."""
     clients = [connected(make_locks(urls)) for _ in range(3)]
     for _ in range(5):
-        for server in servers:
-            server.script_flush()
+        flush_scripts(servers)
         with Waiters() as waiters:
             lease = granted(clients[0].acquire(KEY, ttl=30))
             waiters.come("first", clients[1])
@@ -775,8 +668,7 @@ def test_acquire_when_a_crowd_begins_without_connections_then_it_costs_no_more(
         async with awaitable.FastRedlock(urls, ttl=60, round_timeout=20) as locks:
             cold = await acquire_all_at_once(locks)
             connected = await acquire_all_at_once(locks)
-            for server in servers:
-                server.client_kill_filter(_type="normal", skipme=True)
+            cut_all(servers)
             after_an_outage = await acquire_all_at_once(locks)
         assert cold < 3 * connected
         assert after_an_outage < 3 * connected
