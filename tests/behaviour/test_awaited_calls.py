@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import ConfigurationError, FastRedlockError, ReleaseStatus
+from fastredlock import FastRedlockError, ReleaseStatus
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.cancellation import World, with_client
 from tests.support.keys import KEY, NOBODY
@@ -96,27 +96,6 @@ async def test_release_when_closed_under_way_then_is_sent_all_the_same(
     waits(call)
     call.close()
     await world.until(NOBODY)
-
-
-@with_client
-async def test_acquire_when_its_arguments_are_bad_then_nothing_is_sent(
-    world: World, client: FastRedlock
-) -> None:
-    before = client.stats().rounds
-    bad: list[dict[str, Any]] = [
-        {"resource": ""},
-        {"resource": "\ud800"},
-        {"resource": 5},
-        {"resource": "fastredlock:voter"},
-        {"resource": b"x" * 1_048_577},
-        {"ttl": -1},
-        {"timeout": -1},
-    ]
-    for arguments in bad:
-        with pytest.raises(ConfigurationError) as raised:
-            await client.acquire(**arguments)
-        assert raised.value.__context__ is None
-    assert client.stats().rounds == before
 
 
 @with_client

@@ -382,7 +382,7 @@ def test_close_when_cancelled_in_its_first_step_then_the_loops_end_leaves_no_key
                 await released(lease)
         await locks.close()
 
-    for turns in (1, 2, 3) * 4:
+    for turns in (1, 2, 3) * 3:
         run_on(kind, main(turns))
         for name in ("rests", *names):
             assert settled_values(world.servers, NOBODY, name) == NOBODY

@@ -19,7 +19,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, failed_votes, granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import (
     KEY,
     NOBODY,
@@ -245,6 +245,7 @@ def test_silent_master_when_the_ttl_is_long_then_is_given_up_within_seconds(
 
 
 @pytest.mark.slow
+@blocking
 def test_orphan_when_a_server_was_frozen_for_longer_than_the_ttl_then_is_deleted(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
 ) -> None:

@@ -214,7 +214,7 @@ def test_key_when_it_expires_then_the_waiter_has_it_right_after(
 ) -> None:
     holder, waiter = [connected(make_locks(urls)) for _ in range(2)]
     late = []
-    for _ in range(5):
+    for _ in range(3):
         with Waiters() as waiters:
             granted(holder.acquire(KEY, ttl=0.35))
             expires = time.monotonic() + 0.35
@@ -222,7 +222,7 @@ def test_key_when_it_expires_then_the_waiter_has_it_right_after(
             waiters.end()
             late.append(waiters.at["waiter"] - expires)
     assert min(late) > -0.1
-    assert sorted(late)[2] < PROMPT / 4, late
+    assert sorted(late)[1] < PROMPT / 4, late
 
 
 @pytest.mark.slow
