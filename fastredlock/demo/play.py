@@ -36,6 +36,11 @@ from ..testing import LocalMasters
 OK, LOST_UPDATES, CANNOT_RUN, UNREACHABLE, WORKER_DIED = range(5)  # exit statuses
 LOCAL_MASTERS = 5
 STOPPED, PAUSED = 1, 3  # which of them; three are left: a quorum
+HANGS = "paused (SIGSTOP): it accepts, but never answers"
+FAULTS = (  # the share of the phase that is over, the master, what happens to it
+    (0.25, STOPPED, LocalMasters.stop, "stopped", "stopped: it refuses connections"),
+    (0.50, PAUSED, LocalMasters.pause, "paused", HANGS),
+)
 TTL = 2.0  # s; a key stays no longer than this, if the machine goes down
 TICK = 0.05  # s between two looks at signals, counters and the screen
 CHECK_SECONDS = 3.0
@@ -214,26 +219,40 @@ class Phase:
         return f"{counted}, {self.lost:,} lost"
 
 
-@dataclass(slots=True, kw_only=True)
 class Demo:
     """Run the phases, and hold their state for `show`."""
 
-    phases: tuple[Phase, Phase, Phase]  # without the lock, with it, one worker alone
-    local: LocalMasters | None  # None: the masters are the user's
-    job: Job
-    workers: int
-    array: MutableSequence[int]
-    pool: ProcessPoolExecutor
-    ending: Collection[int]  # the signals that end it
-    show: Callable[[Demo], None]
-    conditions: list[str] = field(default_factory=lambda: ["up"] * LOCAL_MASTERS)
-    events: list[tuple[float, str]] = field(default_factory=list)  # s, what happened
-    jobs: list[Future[Outcome]] = field(default_factory=list)  # under way
-    started: float = field(default_factory=time.monotonic)
+    def __init__(
+        self,
+        asked: Namespace,
+        local: LocalMasters | None,  # None: the masters are the user's
+        ending: Collection[int],  # the signals that end it
+        show: Callable[[Demo], None],
+    ) -> None:
+        self.workers, self.local = asked.workers, local
+        self._ending, self._show = ending, show
+        side = min(SIDE_SECONDS, asked.seconds / 5)
+        self.phases = (
+            Phase("without the lock", without_lock, side),
+            Phase("with the lock", with_lock, asked.seconds - 2 * side),
+            Phase("one worker alone", alone, side),
+        )
+        self.conditions = ["up"] * LOCAL_MASTERS
+        self.events: list[tuple[float, str]] = []  # s, what happened
+        self._started = time.monotonic()
+        urls = local.urls if local else asked.masters
+        resource = f"fastredlock-demo-{token_hex(8)}"
+        self._job = Job(0, urls, resource, 0, asked.pause_ms / 1000)
+        self._under_way: list[Future[Outcome]] = []
+        context = get_context("spawn")
+        self._array = context.RawArray("q", DONE + asked.workers)
+        self._pool = ProcessPoolExecutor(
+            asked.workers, context, start_worker, (self._array,)
+        )
 
     def note(self, text: str) -> None:
         """Add an event that happens now."""
-        self.events.append((time.monotonic() - self.started, text))
+        self.events.append((time.monotonic() - self._started, text))
 
     def run(self) -> int:
         """Run all phases; return the exit status."""
@@ -250,67 +269,58 @@ class Demo:
         if not locked.outcome.counts["leases"]:
             failure = next(iter(locked.outcome.failures), "no lease was granted")
             raise CommandError(failure, UNREACHABLE)
-        self._repair()
+        if self.local:
+            self._repair(self.local)
         self._run(last, 1)
         return LOST_UPDATES if locked.lost else OK
 
     def _run(self, phase: Phase, size: int) -> None:
         """Let so many workers do it."""
-        self.array[COUNTER:] = [0] * (1 + self.workers)
-        job, started = self.job._replace(seconds=phase.seconds), time.monotonic()
+        self._array[COUNTER:] = [0] * (1 + self.workers)
+        job, started = self._job._replace(seconds=phase.seconds), time.monotonic()
         each_job = (job._replace(worker=number) for number in range(size))
-        self.jobs = [self.pool.submit(phase.work, job) for job in each_job]
+        self._under_way = [self._pool.submit(phase.work, job) for job in each_job]
         is_over = False
         while not is_over:
-            is_over = not wait(self.jobs, TICK).not_done
-            refuse_signals(self.ending)
+            is_over = not wait(self._under_way, TICK).not_done
+            refuse_signals(self._ending)
             elapsed = time.monotonic() - started
             if elapsed > phase.seconds + OVERTIME:
                 raise CommandError("a worker does not answer", WORKER_DIED)
-            if phase.work is with_lock:
-                self._cause_faults(elapsed / phase.seconds)
+            if phase.work is with_lock and self.local:
+                self._cause_faults(self.local, elapsed / phase.seconds)
             phase.elapsed = phase.seconds if is_over else min(elapsed, phase.seconds)
-            phase.increments = sum(self.array[DONE:])
-            phase.counter = self.array[COUNTER]
-            self.show(self)
-        for each in self.jobs:
+            phase.increments = sum(self._array[DONE:])
+            phase.counter = self._array[COUNTER]
+            self._show(self)
+        for each in self._under_way:
             phase.outcome.add(each.result())
         if phase.name:
             self.note(f"{phase.name}: {phase}")
-            self.show(self)
+            self._show(self)
 
-    def _cause_faults(self, share: float) -> None:
-        """Stop one of our masters after a quarter of the phase, pause one after half.
+    def _cause_faults(self, local: LocalMasters, share: float) -> None:
+        """Stop a master after a quarter of the phase, freeze one after half."""
+        for due, i, cause, condition, text in FAULTS:
+            if share >= due and self.conditions[i] == "up":
+                cause(local, i)
+                self.conditions[i] = condition
+                self.note(f"master {i + 1} {text}")
 
-        Three of five are left: a quorum.
-        """
-        if self.local and share >= 0.25 and self.conditions[STOPPED] == "up":
-            self.local.stop(STOPPED)
-            self.conditions[STOPPED] = "stopped"
-            self.note(f"master {STOPPED + 1} stopped: it refuses connections")
-        if self.local and share >= 0.5 and self.conditions[PAUSED] == "up":
-            self.local.pause(PAUSED)
-            self.conditions[PAUSED] = "paused"
-            text = "paused (SIGSTOP): it accepts, but never answers"
-            self.note(f"master {PAUSED + 1} {text}")
-
-    def _repair(self) -> None:
+    def _repair(self, local: LocalMasters) -> None:
         """Bring both back. No lease may be out: a restarted master forgot them."""
-        if self.local is not None:
-            self.local.start(STOPPED)
-            self.local.resume(PAUSED)
-            self.conditions = ["up"] * LOCAL_MASTERS
-            self.note(
-                f"master {STOPPED + 1} started again, master {PAUSED + 1} resumed"
-            )
+        local.start(STOPPED)
+        local.resume(PAUSED)
+        self.conditions = ["up"] * LOCAL_MASTERS
+        self.note(f"master {STOPPED + 1} started again, master {PAUSED + 1} resumed")
 
     def close(self) -> None:
         """End the workers: ask all of them, then kill."""
-        self.array[STOP] = 1
-        if wait(self.jobs, GRACE).not_done:
+        self._array[STOP] = 1
+        if wait(self._under_way, GRACE).not_done:
             for process in active_children():
                 process.kill()
-        self.pool.shutdown()
+        self._pool.shutdown()
 
 
 def refuse_signals(ending: Collection[int]) -> None:
@@ -345,27 +355,10 @@ def _play(asked: Namespace, ending: Collection[int]) -> int:
         raise CommandError(text, CANNOT_RUN) from error
     owner = "your own masters" if asked.masters else f"{LOCAL_MASTERS} local masters"
     title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
-    context, side = get_context("spawn"), min(SIDE_SECONDS, asked.seconds / 5)
-    array = context.RawArray("q", DONE + asked.workers)
     with ExitStack() as stack:
         view = stack.enter_context(View(title))
         local = stack.enter_context(_local_masters()) if not asked.masters else None
-        urls = local.urls if local else asked.masters
-        name = f"fastredlock-demo-{token_hex(8)}"
-        demo = Demo(
-            phases=(
-                Phase("without the lock", without_lock, side),
-                Phase("with the lock", with_lock, asked.seconds - 2 * side),
-                Phase("one worker alone", alone, side),
-            ),
-            local=local,
-            job=Job(0, urls, name, 0, asked.pause_ms / 1000),
-            workers=asked.workers,
-            array=array,
-            pool=ProcessPoolExecutor(asked.workers, context, start_worker, (array,)),
-            ending=ending,
-            show=view.show,
-        )
+        demo = Demo(asked, local, ending, view.show)
         stack.callback(demo.close)
         status = demo.run()
         view.report(demo)

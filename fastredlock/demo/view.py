@@ -132,13 +132,11 @@ def _add_times(table: Table, phase: Phase, acquire: str) -> None:
 def percentiles(times_us: Counter[int]) -> list[str]:
     """Return the times that 50 % and 99 % of `times_us` do not exceed."""
     in_order = sorted(times_us.elements())
-    return [_time(in_order, percent) for percent in (50, 99)]
+    ranks = (-(-len(in_order) * percent // 100) for percent in (50, 99))
+    return [_time(in_order[rank - 1]) if in_order else "-" for rank in ranks]
 
 
-def _time(in_order: list[int], percent: int) -> str:
-    if not in_order:
-        return "-"
-    us = in_order[-(-len(in_order) * percent // 100) - 1]
+def _time(us: int) -> str:
     if us < 1000:
         return f"{us} µs"
     return f"{us / 1e3:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.1f} s"
