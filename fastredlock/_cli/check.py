@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, fields
 from enum import Enum
 from statistics import median
 from typing import Any, NamedTuple
@@ -103,7 +104,7 @@ def _print_json(status: str, reports: list[Report], found: list[Finding]) -> Non
 
     document = {
         "status": status,
-        "findings": [as_json(finding) for finding in found],
+        "findings": [finding.as_json() for finding in found],
         "masters": [report.as_json() for report in reports],
     }
     print(json.dumps(document, indent=2))
@@ -148,36 +149,36 @@ class Finding(NamedTuple):
     level: Level
     text: str
 
+    def as_json(self) -> dict[str, str]:
+        """Return it for programs."""
+        return {"level": self.level.value, "text": self.text}
 
+
+@dataclass(slots=True)
 class Report:
     """All that is known of one master after it was asked; None: it did not reply."""
 
-    def __init__(self, name: str) -> None:
-        self.name = name
-        self.findings: list[Finding] = []
-        self.version: str | None = None
-        self.run_id: str | None = None
-        self.role: str | None = None
-        self.uptime: int | None = None  # s
-        self.latency: float | None = None  # s
-        self.clock_offset: float | None = None  # s; its wall clock less ours
-        self.is_double = False  # of a master before it in the list
+    master: str
+    may_vote: bool = True  # whether a client can take locks on it
+    version: str | None = None
+    role: str | None = None
+    run_id: str | None = None
+    uptime: int | None = None  # s
+    latency: float | None = None  # s
+    clock_offset: float | None = None  # s; its wall clock less ours
+    findings: list[Finding] = field(default_factory=list)
 
     def add(self, level: Level, text: str) -> None:
         """Note a finding."""
         self.findings.append(Finding(level, text))
+        self.may_vote &= level is not Level.NO_VOTE
 
     def has(self, *levels: Level) -> bool:
         """Whether there is a finding of one of these levels."""
         return any(finding.level in levels for finding in self.findings)
 
-    @property
-    def may_vote(self) -> bool:
-        """Whether a client can take locks on it."""
-        return not (self.is_double or self.has(Level.NO_VOTE))
-
     def __str__(self) -> str:
-        return f"{self.name}  {', '.join(self._facts())}"
+        return f"{self.master}  {', '.join(self._facts())}"
 
     def _facts(self) -> Iterator[str]:
         yield self.version or "version not known"
@@ -192,22 +193,9 @@ class Report:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs; times in s."""
-        return {
-            "master": self.name,
-            "may_vote": self.may_vote,
-            "version": self.version,
-            "role": self.role,
-            "run_id": self.run_id,
-            "uptime": self.uptime,
-            "latency": self.latency,
-            "clock_offset": self.clock_offset,
-            "findings": [as_json(finding) for finding in self.findings],
-        }
-
-
-def as_json(finding: Finding) -> dict[str, str]:
-    """Return a finding for programs."""
-    return {"level": finding.level.value, "text": finding.text}
+        names = [each.name for each in fields(self)]
+        known = {name: getattr(self, name) for name in names}
+        return known | {"findings": [each.as_json() for each in self.findings]}
 
 
 def compare(reports: Sequence[Report]) -> list[Finding]:
@@ -218,10 +206,10 @@ def compare(reports: Sequence[Report]) -> list[Finding]:
             continue
         other = first.setdefault(report.run_id, report)
         if other is not report:
-            report.is_double = True
+            report.may_vote = False
             text = "is the same server as {}: one server has one vote"
-            other.add(Level.UNSAFE, text.format(report.name))
-            report.add(Level.UNSAFE, text.format(other.name))
+            other.add(Level.UNSAFE, text.format(report.master))
+            report.add(Level.UNSAFE, text.format(other.master))
     found: list[Finding] = []
     if len(reports) == 1:
         text = "there is one master: where it fails, nobody gets a lock; use 3 or 5"
@@ -241,7 +229,7 @@ def by_finding(reports: Sequence[Report]) -> dict[Finding, list[str]]:
     found: dict[Finding, list[str]] = {}
     for report in reports:
         for finding in report.findings:
-            found.setdefault(finding, []).append(report.name)
+            found.setdefault(finding, []).append(report.master)
     levels = [*Level]
     return dict(sorted(found.items(), key=lambda item: levels.index(item[0].level)))
 
@@ -282,12 +270,13 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
     report = Report(endpoint.name)
     try:
         with Server(endpoint) as server:
-            clock = _Clock(server, report)
+            ahead = _ahead(server)
+            _look_at_clock(report, ahead)
             _look_at_info(server, report, wanted)
             _measure_delay(server, report, wanted)
             if report.may_vote:
                 try_rights(server, report, wanted.key, wanted.key_prefix)
-            clock.look_again(server)
+            _look_for_a_step(report, ahead, _ahead(server))
             if report.may_vote:
                 try_waiting(server, report, wanted.key_prefix)
     except ServerError as error:
@@ -390,41 +379,34 @@ def _look_at_persistence(
 # ---- time
 
 
-class _Clock:
-    """Its wall clock, at the beginning and at the end of the examination."""
+def _ahead(server: Server) -> float | None:
+    """Return its wall clock less our monotonic one, which nobody sets."""
+    began = time.monotonic()
+    reply = server.ask("TIME")
+    if not isinstance(reply, list):
+        return None
+    return int(reply[0]) + int(reply[1]) / 1e6 - (began + time.monotonic()) / 2
 
-    def __init__(self, server: Server, report: Report) -> None:
-        self._report = report
-        self._first = self._ahead(server)
-        if self._first is None:
-            return
-        offset = report.clock_offset = self._first - (time.time() - time.monotonic())
-        if abs(offset) > OFFSET:
-            report.add(
-                Level.ADVICE,
-                f"its clock differs from this machine's by {offset:+.1f} s: it is not "
-                "synchronised, and a step that sets it forward frees locks early",
-            )
 
-    def _ahead(self, server: Server) -> float | None:
-        """Return its wall clock less our monotonic one, which nobody sets."""
-        began = time.monotonic()
-        reply = server.ask("TIME")
-        if not isinstance(reply, list):
-            return None
-        return int(reply[0]) + int(reply[1]) / 1e6 - (began + time.monotonic()) / 2
+def _look_at_clock(report: Report, ahead: float | None) -> None:
+    if ahead is None:
+        return
+    report.clock_offset = offset = ahead - (time.time() - time.monotonic())
+    if abs(offset) > OFFSET:
+        report.add(
+            Level.ADVICE,
+            f"its clock differs from this machine's by {offset:+.1f} s: it is not "
+            "synchronised, and a step that sets it forward frees locks early",
+        )
 
-    def look_again(self, server: Server) -> None:
-        """Note a jump since the first look."""
-        second = self._ahead(server)
-        if self._first is None or second is None:
-            return
-        if abs(second - self._first) > STEP:
-            self._report.add(
-                Level.UNSAFE,
-                f"its clock jumped by {second - self._first:+.2f} s in this moment: a "
-                "step forward frees locks early",
-            )
+
+def _look_for_a_step(report: Report, first: float | None, last: float | None) -> None:
+    if first is not None and last is not None and abs(last - first) > STEP:
+        report.add(
+            Level.UNSAFE,
+            f"its clock jumped by {last - first:+.2f} s in this moment: a step forward "
+            "frees locks early",
+        )
 
 
 def _measure_delay(server: Server, report: Report, wanted: Wanted) -> None:
