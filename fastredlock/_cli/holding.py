@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 NO_EXPIRY_MS = -1
 LONGEST_MS = 2**63
 MOST_OWNERS = 5  # that a line names
+NO_OWNER = "a client that names no owner"
+SHOWN = ("owner", "token_hash", "remaining_ms", "waiting", "text")  # of each vote
 
 
 class Holding:
@@ -46,10 +49,8 @@ class Holding:
     @property
     def holder(self) -> str | None:
         """The hash of the token that a quorum has, or None."""
-        for token_hash, votes in self.tokens.items():
-            if len(votes) >= self.quorum:
-                return token_hash
-        return None
+        most = next(iter(self.tokens), None)
+        return most if most and len(self.tokens[most]) >= self.quorum else None
 
     @property
     def is_held(self) -> bool:
@@ -75,7 +76,7 @@ class Holding:
 
     def describe(self, token_hash: str) -> str:
         """Describe who has a token, on how many masters, and for how long."""
-        owner = self.owner(token_hash) or "a client that names no owner"
+        owner = self.owner(token_hash) or NO_OWNER
         count = f"{len(self.tokens[token_hash])} of {len(self.votes)} masters"
         return f"{owner} (token {token_hash}, {count}, {self.left(token_hash)})"
 
@@ -105,10 +106,10 @@ class Holding:
 
     def as_json(self) -> dict[str, Any]:
         """Return it for programs; times in s."""
-        name, holder = self.resource, self.holder
+        holder = self.holder
         left_ms = None if holder is None else self.remaining_ms(holder)
         return {
-            "resource": name if isinstance(name, str) else printable(name),
+            "resource": _text(self.resource),
             "is_known": self.is_known,
             "is_held": self.is_held,
             "owner": None if holder is None else self.owner(holder),
@@ -116,15 +117,8 @@ class Holding:
             "remaining": None if left_ms is None else left_ms / 1e3,
             "waiting": self.waiting,
             "masters": [
-                {
-                    "master": vote.master,
-                    "vote": vote.vote.name,
-                    "owner": vote.owner,
-                    "token_hash": vote.token_hash,
-                    "remaining_ms": vote.remaining_ms,
-                    "waiting": vote.waiting,
-                    "text": vote.text,
-                }
+                {"master": vote.master, "vote": vote.vote.name}
+                | {name: getattr(vote, name) for name in SHOWN}
                 for vote in self.votes
             ],
         }
@@ -175,14 +169,11 @@ class Slots:
         if None in taken:
             return f"{name}: {self.held} of {count} slots are held"
         all_ = "its slot is taken" if count == 1 else f"all {count} are taken"
-        owners = (
-            slot.owner(token) or "a client that names no owner"
+        counts = Counter(
+            slot.owner(token) or NO_OWNER
             for slot, token in zip(self.slots, taken, strict=True)
             if token is not None
         )
-        counts: dict[str, int] = {}
-        for owner in owners:
-            counts[owner] = counts.get(owner, 0) + 1
         each = [f"{owner} ({n})" if n > 1 else owner for owner, n in counts.items()]
         if len(each) > MOST_OWNERS:
             each[MOST_OWNERS:] = [f"{len(each) - MOST_OWNERS} others"]
@@ -193,15 +184,18 @@ class Slots:
         slots = [slot.as_json() for slot in self.slots]
         for number, slot in enumerate(slots):
             slot["resource"] += f"#{number}"
-        name = self.resource
         return {
-            "resource": name if isinstance(name, str) else printable(name),
+            "resource": _text(self.resource),
             "permits": self.permits,
             "is_known": self.is_known,
             "held": self.held,
             "waiting": self.waiting,
             "slots": slots,
         }
+
+
+def _text(name: Resource) -> str:
+    return name if isinstance(name, str) else printable(name)
 
 
 def seen(locks: FastRedlock, name: str | bytes, permits: int | None) -> Holding | Slots:
