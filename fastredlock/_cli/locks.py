@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -26,15 +27,7 @@ from .._options.scripts import INSPECT, with_prefix
 from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
 from .holding import Holding, Slots, lock_or_slots, seen
-from .parser import (
-    MASTERS_END,
-    Parser,
-    agrees,
-    given_options,
-    new_locks,
-    new_reader,
-    number,
-)
+from .parser import MASTERS_END, Parser, given_options, new_locks, new_reader, number
 from .server import Server, ServerError
 
 if TYPE_CHECKING:
@@ -102,25 +95,25 @@ def who(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
-        holding: Holding | Slots
-        if asked.permits is None:
-            holding = lock_or_slots(locks, asked.name)
-        else:
-            holding = seen(locks, asked.name, asked.permits)
+        holding = (
+            lock_or_slots(locks, asked.name)
+            if asked.permits is None
+            else seen(locks, asked.name, asked.permits)
+        )
     if asked.json:
-        _print_json(holding.as_json())
+        print(json.dumps(holding.as_json(), indent=2))
     else:
-        print(holding)
-        if isinstance(holding, Slots):
-            _print_slots(holding)
-        else:
-            _print_masters(holding)
+        _print(holding)
     if not holding.is_known:
         return Status.UNREACHABLE
     return Status.OK if holding.is_held else Status.NOT_HELD
 
 
-def _print_masters(holding: Holding) -> None:
+def _print(holding: Holding | Slots) -> None:
+    print(holding)
+    if isinstance(holding, Slots):
+        _print_slots(holding)
+        return
     for vote in holding.votes:
         shown = vote.text or "no key"
         if vote.token_hash is not None:
@@ -141,10 +134,6 @@ def _print_slots(semaphore: Slots) -> None:
         print(f"  {semaphore.waiting} waiting")
 
 
-def _print_json(value: object) -> None:
-    print(json.dumps(value, indent=2))
-
-
 # ---- break
 
 
@@ -158,17 +147,15 @@ def break_(words: Sequence[str]) -> int:
         help="break it only where this token holds it, as `who` shows it; else it is "
         "asked for each token that a master has",
     )
-    parser.add_yes()
+    parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_masters()
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
         holding = lock_or_slots(locks, asked.name)
-        print(holding)
+        _print(holding)
         if isinstance(holding, Slots):
-            _print_slots(holding)
             text = "nothing was broken: give the name of one slot, as NAME#0"
             raise CommandError(text, Status.NOT_HELD)
-        _print_masters(holding)
         if not holding.is_known:
             return Status.UNREACHABLE
         tokens = _chosen(holding, asked.token_hash)
@@ -188,7 +175,16 @@ def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
 
 
 def _agrees(holding: Holding, token_hash: str) -> bool:
-    return agrees(f"Break the lock of {holding.describe(token_hash)}?")
+    """Ask the user; return whether the answer is yes. CommandError where none can."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise CommandError(
+            "nothing was changed: nobody can be asked, for standard input is no "
+            "terminal: give --yes",
+            Status.USAGE,
+        )
+    question = f"Break the lock of {holding.describe(token_hash)}?"
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:
@@ -419,9 +415,7 @@ def is_lock(name: bytes) -> bool:
 
 def _quoted(prefix: bytes) -> bytes:
     """Return a pattern that matches the prefix alone."""
-    special = b"*?[]^-\\"
-    parts = (b"\\%c" % byte if byte in special else b"%c" % byte for byte in prefix)
-    return b"".join(parts)
+    return re.sub(rb"[][*?^\\-]", rb"\\\g<0>", prefix)
 
 
 def _text(name: bytes) -> str | bytes:

@@ -90,22 +90,6 @@ class Parser(argparse.ArgumentParser):
             "--permits", type=number(int, 1, MOST_PERMITS), metavar="K", help=text
         )
 
-    def add_yes(self) -> None:
-        """Add --yes."""
-        self.add_argument("--yes", action="store_true", help="do not ask")
-
-
-def agrees(question: str) -> bool:
-    """Ask the user; return whether the answer is yes. CommandError where none can."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise CommandError(
-            "nothing was changed: nobody can be asked, for standard input is no "
-            "terminal: give --yes",
-            Status.USAGE,
-        )
-    print(f"{question} [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
-
 
 def masters_in(text: str) -> tuple[str, ...]:
     """Return the URLs in a list with commas, for an argument."""
