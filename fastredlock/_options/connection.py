@@ -20,14 +20,11 @@ if TYPE_CHECKING:  # 20 ms that masters without TLS do not pay
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 
-
 Prepared = tuple[bytes | None, bytes | None, Any]  # user name, password, TLS context
 
 
 def contexts_of(endpoints: tuple[Endpoint, ...]) -> tuple[ssl.SSLContext | None, ...]:
-    """Return the TLS context (or None) of each master; () where none has TLS."""
-    if all(endpoint.tls is None for endpoint in endpoints):
-        return ()
+    """Return the TLS context of each master, None of one without TLS."""
     return tuple(
         None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
         for endpoint in endpoints
@@ -37,9 +34,7 @@ def contexts_of(endpoints: tuple[Endpoint, ...]) -> tuple[ssl.SSLContext | None,
 def preparers_of(
     endpoints: tuple[Endpoint, ...],
 ) -> tuple[Callable[[], Prepared | str] | None, ...]:
-    """Return what prepares each connection, or None, per endpoint; () where none."""
-    if not any(endpoint.needs_preparing for endpoint in endpoints):
-        return ()
+    """Return what prepares the connections of each master, None where nothing does."""
     return tuple(
         partial(prepared, endpoint) if endpoint.needs_preparing else None
         for endpoint in endpoints

@@ -72,30 +72,6 @@ NO_EXPIRY = NoExpiry("inf")
 class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
 
-    __slots__ = (
-        "_has_warned_long",
-        "_last_terms",
-        "client_name",
-        "cohort_ns",
-        "connect_timeout_ns",
-        "default_terms",
-        "drift_factor",
-        "endpoints",
-        "fencing",
-        "key_prefix",
-        "linger_ns",
-        "max_ttl",
-        "max_ttl_ns",
-        "new_token",
-        "observer",
-        "release_script",
-        "resource",
-        "retry",
-        "round_timeout_ns",
-        "servers_may_be_same",
-        "token_source",
-    )
-
     def __init__(
         self,
         masters: Iterable[Master],
