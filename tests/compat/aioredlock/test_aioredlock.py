@@ -16,8 +16,6 @@ from tests.support.waiting import stopwatch, wait_until
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 RETRY = "Retry delay must be greater than 0 seconds."
 
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
-
 
 # --- arguments ------------------------------------------------------------------------
 

@@ -18,9 +18,6 @@ from tests.compat.aioredlock.face import BRIEF, Face
 from tests.support.keys import KEY
 from tests.support.two_libraries import forbid_sockets, is_stored, load
 
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
-
-
 # --- bugs that are not copied ---------------------------------------------------------
 
 

@@ -17,7 +17,6 @@ from tests.support.keys import KEY
 from tests.support.library_process import KINDS
 from tests.support.two_libraries import load
 
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
 MANY = ("aioredlock", "pottery", "pottery-asyncio", "redlock-py")
 
 

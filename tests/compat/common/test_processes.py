@@ -16,8 +16,6 @@ from tests.support.two_libraries import (
     other_process,
 )
 
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
-
 COMPAT = "fastredlock.compat."
 PAIRS = {
     "aioredlock": ("aioredlock", f"{COMPAT}aioredlock"),

@@ -10,8 +10,6 @@ import pytest
 from tests.compat.redis.face import OURS, OURS_ASYNCIO, THEIRS, THEIRS_ASYNCIO
 from tests.support.two_libraries import differing, load, own_names, surface
 
-pytestmark = pytest.mark.filterwarnings("ignore:distutils Version classes")
-
 COMPAT = "fastredlock.compat."
 POTTERY = [  # its other names are containers, counters and timers, which are no locks
     *("AIORedlock", "Redlock", "synchronize", "PrimitiveError", "QuorumNotAchieved"),

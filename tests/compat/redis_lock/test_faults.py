@@ -1,11 +1,11 @@
-"""Bugs of python-redis-lock that are not copied; servers and clients; the log."""
+"""Bugs of python-redis-lock that are not copied; servers, the log, mixed fleets."""
 
 from __future__ import annotations
 
 import logging
 import os
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,12 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import MasterVote, Vote
+from fastredlock import FastRedlock, MasterVote, Vote
 from fastredlock.compat.redis_lock import _signal
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, Face
-from tests.support.threads import later
+from tests.support.threads import in_threads, later
+from tests.support.waiting import SLACK, stopwatch, wait_until
 
 # --- their bugs ---------------------------------------------------------------------
 
@@ -31,9 +32,11 @@ def waiter(better: Face, *arguments: Any) -> Iterator[tuple[Any, list[bool]]]:
         target=lambda: answers.append(lock.acquire(*arguments)), daemon=True
     )
     thread.start()
-    yield thread, answers
-    better.lock().reset()  # so that theirs ends
-    thread.join(8)
+    try:
+        yield thread, answers
+    finally:
+        better.lock().reset()  # so that theirs ends
+        thread.join(8)
 
 
 @pytest.mark.slow
@@ -184,3 +187,42 @@ def test_log_of_a_lock_is_theirs(face: Face, caplog: pytest.LogCaptureFixture) -
         ("refresh.thread", f"Exiting renewal thread for {shown}."),
         ("refresh.exit", f"Renewal thread for {shown} exited."),
     ]
+
+
+# --- waiters of a FastRedlock beside ------------------------------------------
+
+
+@pytest.fixture
+def locks(make_locks: Callable[..., FastRedlock], urls: list[str]) -> FastRedlock:
+    return make_locks(urls[:1])
+
+
+def test_waiter_when_a_fastredlock_releases_without_a_signal_then_is_next_soon(
+    locks: FastRedlock, ours: Face
+) -> None:
+    lease = locks.acquire(LOCK, ttl=60)
+    assert lease is not None
+    waiting = ours.lock(expire=5)
+    with later(0.3, lease.release), stopwatch() as elapsed:
+        assert waiting.acquire(timeout=5)
+        assert elapsed() < 0.3 + 0.25 + SLACK  # not after the longest wait, 5 s
+    waiting.release()
+
+
+@pytest.mark.slow
+def test_release_when_a_fastredlock_waits_then_notifies_it(
+    locks: FastRedlock, ours: Face
+) -> None:
+    for _ in range(3):
+        holding = ours.lock(expire=60)
+        assert holding.acquire()
+        before = locks.stats().turns_told
+
+        def release(holding: object = holding) -> None:
+            assert wait_until(lambda: locks.holders(LOCK)[0].waiting)
+            holding.release()  # type: ignore[attr-defined]
+
+        lease, _ = in_threads([lambda: locks.acquire(LOCK, timeout=5), release])
+        assert lease is not None
+        assert locks.stats().turns_told == before + 1
+        lease.release()
