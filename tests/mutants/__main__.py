@@ -29,7 +29,7 @@ def main() -> int:
     with TemporaryDirectory(prefix="mutants-") as folder:
         workshop = Workshop(Path(folder))
         tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
-        workshop.build(())
+        chosen = workshop.build_together(chosen)
         workshop.leave_out_failing(tuple(tests))
         for test in workshop.left_out:
             print(f"left out, fails without any mutant: {test}", flush=True)

@@ -2,10 +2,9 @@
 
 They are in catalogue.txt, by machine, as small differences:
 
-    no roll-back of a lost round       the name
+    no roll-back [simulator]           the name; what finds it alone, or, where the
+                                       mistake was ours, the commit that cured it
     tests: REPLIES tests/test_x.py     where it is caught, the likeliest first
-    found: simulator                   also by the simulator alone; where the mistake
-                                       was ours once: by the commit that cured it
     in: engine_roll_back               a place, as `finder` has them
     - what is there                    once
     + what it becomes                  nothing, without such lines
@@ -43,12 +42,10 @@ def parsed(text: str) -> tuple[Mutant, ...]:
 
 
 def _mutant(block: str, named: dict[str, str]) -> Mutant:
-    head, *edits = f"\n{block}".split("\nin: ")
-    name, *lines = head.strip().splitlines()
-    fields = dict(line.split(": ", 1) for line in lines)
-    tests = " ".join(named.get(word, word) for word in fields["tests"].split())
-    made = tuple(_edit(*edit.splitlines()) for edit in edits)
-    return Mutant(name, tuple(tests.split()), fields.get("found", ""), made)
+    (title, tests), *edits = (part.splitlines() for part in block.split("\nin: "))
+    name, _, found = title.removesuffix("]").partition(" [")
+    words = " ".join(named.get(word, word) for word in tests.split()[1:])
+    return Mutant(name, tuple(words.split()), found, tuple(_edit(*e) for e in edits))
 
 
 def _edit(place: str, *lines: str) -> Edit:

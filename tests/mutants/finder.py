@@ -221,17 +221,21 @@ class Product:
             )
         return found.pop()
 
+    def is_core(self, edits: tuple[Edit, ...]) -> bool:
+        return any("src_cython" in self.find(edit).path.parts for edit in edits)
+
     def patched(self, edits: tuple[Edit, ...]) -> dict[Path, str]:
         """Return the files with a mistake in them."""
         found = [(self.find(edit), edit) for edit in edits]
         found.sort(key=lambda one: one[0].start, reverse=True)
-        result = {each.path: each.path.read_text() for each, _ in found}
+        texts = {source.path: source.text for source in self.sources}
+        result = {each.path: texts[each.path] for each, _ in found}
         for each, edit in found:
-            result[each.path] = _replaced(result[each.path], each, edit.new)
+            result[each.path] = replaced(result[each.path], each, edit.new)
         return {path: _with_digests(path, text) for path, text in result.items()}
 
 
-def _replaced(text: str, found: Found, new: str) -> str:
+def replaced(text: str, found: Found, new: str) -> str:
     """Return a text in which new code is where the found code was."""
     before, behind = text[: found.start], text[found.end :]
     if found.around:

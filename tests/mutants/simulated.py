@@ -9,7 +9,6 @@ of every kind against them; here the simulator is alone.
 from __future__ import annotations
 
 import argparse
-import os
 import subprocess
 import sys
 from pathlib import Path
@@ -30,24 +29,24 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the bugs' names")
     parser.add_argument("--seconds", type=float, default=120.0, help="for each bug")
     options = parser.parse_args()
+    chosen = [bug for bug in BUGS if options.only in bug.name]
     with TemporaryDirectory(prefix="planted-") as folder:
         workshop = Workshop(Path(folder))
-        for bug in BUGS:
-            if options.only in bug.name:
-                found = workshop.with_mistake(
-                    bug, lambda: simulate(workshop.folder, options.seconds)
-                )
-                print(f"| {bug.name} | {found} |", flush=True)
+        for bug in workshop.build_together(chosen):
+            found = workshop.with_mistake(
+                bug, lambda: simulate(workshop, options.seconds)
+            )
+            print(f"| {bug.name} | {found} |", flush=True)
     return 0
 
 
-def simulate(folder: Path, seconds: float) -> str:
+def simulate(workshop: Workshop, seconds: float) -> str:
     """Run schedules in the copy; return what the first violation says."""
     argv = [sys.executable, "-m", "tests.sim", "--count", str(SCHEDULES), "--compiled"]
     done = subprocess.run(
         [*argv, "--seconds", str(seconds)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(folder)},
+        cwd=workshop.folder,
+        env=workshop.environment(),
         stdout=subprocess.PIPE,
         text=True,
     )

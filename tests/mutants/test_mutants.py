@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import cache
 from pathlib import Path
 
@@ -9,6 +10,7 @@ import pytest
 
 from .catalogue import MUTANTS, Mutant
 from .finder import Edit, Product
+from .together import together
 from .workshop import ROOT, Workshop
 
 
@@ -33,6 +35,16 @@ def test_mutants_when_tried_out_then_each_has_a_name_and_a_test_to_catch_it() ->
         assert mutant.tests, mutant.name
         for test in mutant.tests:
             assert (ROOT / test.partition("::")[0]).exists(), (mutant.name, test)
+
+
+def test_mutants_of_the_core_when_built_together_then_nearly_all_fit_in() -> None:
+    core = [mutant for mutant in MUTANTS if product().is_core(mutant.edits)]
+    texts, numbers = together(product(), core)
+    assert len(numbers) > 0.9 * len(core) > 80
+    text = "".join(texts.values())
+    for number in numbers.values():
+        assert f"if mutant_number == {number}: " in text
+        assert re.search(rf"(def|\*| ) ?mutant{number}_\w+\(", text)
 
 
 SOURCE = """\

@@ -8,13 +8,14 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import NamedTuple, TypeVar
 
 from .catalogue import Mutant
 from .finder import Product
+from .together import together
 
 ROOT = Path(__file__).resolve().parents[2]
 COPIED = (
@@ -46,37 +47,45 @@ class Workshop:
             elif (ROOT / name).exists():
                 shutil.copy2(ROOT / name, folder / name)
         self.product = Product(folder)
+        self.numbers: dict[str, int] = {}  # of the mutants that the build has
+        self.acting = 0  # the number of one
 
     def try_out(self, mutant: Mutant) -> Outcome:
         """Run the mutant's tests where its mistake has been made."""
         return self.with_mistake(mutant, lambda: self.confirmed(mutant.tests))
 
     def with_mistake(self, mutant: Mutant, look: Callable[[], T]) -> T:
-        """Put the mistake in, build, look, and take it out again."""
-        mistaken = self.product.patched(mutant.edits)
+        """Put the mistake in, build where that is needed, look, and take it out."""
+        self.acting = self.numbers.get(mutant.name, 0)
+        mistaken = {} if self.acting else self.product.patched(mutant.edits)
         before = {path: path.read_text() for path in mistaken}
         for path, text in mistaken.items():
             path.write_text(text)
         try:
-            self.build(mistaken)
+            if any("src_cython" in path.parts for path in mistaken):
+                self._build()
             return look()
         finally:
+            self.acting = 0
             for path, source in before.items():
                 path.write_text(source)
 
-    def build(self, touched: Collection[Path]) -> None:
-        """Build the extension, where a part of it was touched."""
-        if not any("src_cython" in path.parts for path in touched):
-            self._restore_extension()
-            return
+    def build_together(self, mutants: Sequence[Mutant]) -> list[Mutant]:
+        """Build a core that has all; list them, those to be built alone at the end."""
+        of_core = [mutant for mutant in mutants if self.product.is_core(mutant.edits)]
+        texts, self.numbers = together(self.product, of_core)
+        for path, text in texts.items():
+            path.write_text(text)
+        if self.numbers:
+            self._build()
+        alone = [each for each in of_core if each.name not in self.numbers]
+        return [*(each for each in mutants if each not in alone), *alone]
+
+    def _build(self) -> None:
         argv = ("setup.py", "-q", "build_ext", "--inplace", "--force")
         done = self._run(*argv, longest=LONGEST_UNHARMED)
         if done.returncode:
-            raise RuntimeError(f"the mutant does not build:\n{done.stdout[-3000:]}")
-
-    def _restore_extension(self) -> None:
-        for built in (ROOT / "fastredlock").glob("_core*.so"):
-            shutil.copy2(built, self.folder / "fastredlock" / built.name)
+            raise RuntimeError(f"it does not build:\n{done.stdout[-3000:]}")
 
     def leave_out_failing(self, tests: Sequence[str]) -> None:
         """Run the tests without any mistake; those that fail prove nothing later."""
@@ -111,17 +120,24 @@ class Workshop:
         # No name: a crash of the interpreter, or pytest itself at a loss.
         return named or [f"exit code {done.returncode}"]
 
+    def environment(self) -> dict[str, str]:
+        """Return the variables with which a mutant is run and built."""
+        return {
+            **os.environ,
+            "PYTHONPATH": str(self.folder),
+            "FASTREDLOCK_DEBUG": "1",  # -O0: built in less time
+            "MUTANT": str(self.acting),
+            "TESTS_RUN_AGAIN": "0",  # `confirmed` does so, where it counts
+        }
+
     def _run(
         self, *arguments: str, longest: float = LONGEST_RUN
     ) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "PYTHONPATH": str(self.folder)}
-        environment["FASTREDLOCK_DEBUG"] = "1"  # -O0: built in less time
-        environment["TESTS_RUN_AGAIN"] = "0"  # `confirmed` does so, where it counts
         with TemporaryFile("w+") as output:  # a pipe waits for what a mutant left, too
             done = subprocess.run(
                 [sys.executable, *arguments],
                 cwd=self.folder,
-                env=environment,
+                env=self.environment(),
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 timeout=longest,
