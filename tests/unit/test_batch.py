@@ -170,20 +170,20 @@ def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
     assert sent(engine) == []
 
 
-def released(engine: Engine, count: int) -> Batch:
-    """Begin to release so many locks that were taken."""
-    leases = [
-        Round(int(Operation.ACQUIRE), key, b"token", TERMS, 3) for key in keys(count)
-    ]
-    releases = [engine.new_release(each, each.terms) for each in leases]
-    return Batch(releases)
+def following(engine: Engine, count: int, is_release: bool) -> Batch:
+    """Begin to release, or to extend, so many locks that were taken."""
+    acquire = int(Operation.ACQUIRE)
+    leases = [Round(acquire, key, b"token", TERMS, 3) for key in keys(count)]
+    new = engine.new_release if is_release else engine.new_extension
+    batch = Batch([new(lease, TERMS) for lease in leases])
+    hand.submit(engine, batch, T0)
+    return batch
 
 
 def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
     engine: Engine,
 ) -> None:
-    batch = released(engine, 3000)
-    hand.submit(engine, batch, T0)
+    batch = following(engine, 3000, is_release=True)
     for _ in range(2):
         hand.withdraw(engine, batch, T0)
     # The rest goes with the source: nobody will read what comes of it.
@@ -191,43 +191,24 @@ def test_releases_when_withdrawn_then_go_out_all_the_same_and_once(
     assert sent(engine) == list(zip(names, keys(3000), strict=True))
 
 
-def test_releases_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
-    batch = released(engine, 2000)
-    hand.submit(engine, batch, T0)
-    answer(engine, b"-OOM no\r\n" + b":1\r\n" * 1023)
-    assert not batch.is_finished
-    answer(engine, b":1\r\n" * 976)
-    assert batch.is_finished
-    assert batch.failure is batch.rounds[0]
-    assert [round.is_won for round in batch.rounds] == [False] + [True] * 1999
-
-
-def extended(engine: Engine, count: int) -> Batch:
-    """Begin to extend so many locks that were taken."""
-    leases = [
-        Round(int(Operation.ACQUIRE), key, b"token", TERMS, 3) for key in keys(count)
-    ]
-    batch = Batch([engine.new_extension(lease, TERMS) for lease in leases])
-    hand.submit(engine, batch, T0)
-    return batch
-
-
 # Acquires are one call; of extensions each counts, and another may have more masters.
-def test_extensions_when_one_is_unreachable_then_the_others_go_on(
-    engine: Engine,
+@pytest.mark.parametrize("is_release", [True, False])
+def test_releases_and_extensions_when_one_is_unreachable_then_the_others_go_on(
+    engine: Engine, is_release: bool
 ) -> None:
-    batch = extended(engine, 2000)
+    batch = following(engine, 2000, is_release)
     answer(engine, b"-OOM no\r\n" + b":1\r\n" * 1023)
     assert not batch.is_finished
     answer(engine, b":1\r\n" * 976)
     assert batch.is_finished
+    assert batch.failure is (batch.rounds[0] if is_release else batch.failure)
     assert [round.is_won for round in batch.rounds] == [False] + [True] * 1999
 
 
 def test_extensions_when_the_engine_is_closed_then_the_rest_ends_unreachable(
     engine: Engine,
 ) -> None:
-    batch = extended(engine, 3000)
+    batch = following(engine, 3000, is_release=False)
     assert len(sent(engine)) == 1024
     hand.begin_close(engine, T0)
     answer(engine, b":1\r\n" * 1024)
@@ -241,7 +222,7 @@ def test_extensions_when_the_engine_is_closed_then_the_rest_ends_unreachable(
 def test_extensions_when_withdrawn_then_are_not_sent_and_undo_nothing(
     engine: Engine,
 ) -> None:
-    batch = extended(engine, 2000)
+    batch = following(engine, 2000, is_release=False)
     assert len(sent(engine)) == 1024
     hand.withdraw(engine, batch, T0)
     assert sent(engine) == []

@@ -167,7 +167,8 @@ def test_release_when_lost_again_then_its_key_can_live_no_longer_for_that() -> N
 
 def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
     engine = ready_engine(1)
-    begin(engine, T0)
+    round = begin(engine, T0)
+    assert engine.next_ns <= round.deadline_ns
     hand.pass_time(engine, T0 + S - MS)
     assert engine.states[0][0] is MasterState.READY
     hand.pass_time(engine, T0 + S + MS)

@@ -420,36 +420,19 @@ def test_repeated_acquire_is_the_script_with_a_number() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "vote"),
+    ("is_at_gate", "reply", "vote"),
     [
-        (7, Vote.GRANTED),
-        (1, Vote.GRANTED),
-        (0, Vote.TAKEN),
-        (-1, Vote.FAILED),
-        (1 << 53, Vote.FAILED),
-        (b"OK", Vote.FAILED),
-        (None, Vote.FAILED),
-        ([1, 7], Vote.FAILED),
+        *((False, number, Vote.GRANTED) for number in (7, 1)),
+        (False, 0, Vote.TAKEN),
+        *((False, odd, Vote.FAILED) for odd in (-1, 1 << 53, b"OK", None, [1, 7])),
+        *((True, [said, 7], Vote.GRANTED) for said in (1, 3)),
+        *((True, [said, 0], Vote.TAKEN) for said in (0, 2)),
+        *((True, odd, Vote.FAILED) for odd in ([1, 0], [0, 7], [1, 1 << 53], [1], 1)),
     ],
 )
-def test_reply_with_a_number_is_a_vote(reply: object, vote: Vote) -> None:
-    assert vote_of_reply(int(Operation.ACQUIRE), reply, is_fenced=True)[0] is vote
-
-
-@pytest.mark.parametrize(
-    ("reply", "vote"),
-    [
-        ([1, 7], Vote.GRANTED),
-        ([3, 7], Vote.GRANTED),
-        ([0, 0], Vote.TAKEN),
-        ([2, 0], Vote.TAKEN),
-        ([1, 0], Vote.FAILED),
-        ([0, 7], Vote.FAILED),
-        ([1, 1 << 53], Vote.FAILED),
-        ([1], Vote.FAILED),
-        (1, Vote.FAILED),
-    ],
-)
-def test_reply_of_a_gate_with_a_number_is_a_vote(reply: object, vote: Vote) -> None:
-    said = vote_of_reply(int(Operation.ACQUIRE), reply, is_at_gate=True, is_fenced=True)
+def test_reply_with_a_number_is_a_vote(
+    is_at_gate: bool, reply: object, vote: Vote
+) -> None:
+    asked = int(Operation.ACQUIRE)
+    said = vote_of_reply(asked, reply, is_at_gate=is_at_gate, is_fenced=True)
     assert said[0] is vote

@@ -82,14 +82,19 @@ def release_of(engine: Engine, lease: Round, at_ns: int) -> Round:
     return release
 
 
-def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done() -> None:
+@pytest.mark.parametrize("has_expiry", [True, False])
+def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done(
+    has_expiry: bool,
+) -> None:
     engine = ready_engine()
-    round = begin(engine, T0)
+    terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=has_expiry)
+    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
+    hand.start(engine, round, T0)
     cut(engine, T0 + MS)
     assert round.verdict is Verdict.OPEN
-    ttl = b"%d" % TERMS.ttl_ms
+    ttl = [b"%d" % TERMS.ttl_ms] * has_expiry
     assert reconnect(engine, T0 + 2 * MS) == [
-        [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", round.token, ttl]
+        [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", round.token, *ttl]
     ]
     hand.receive(engine, 0, b":1\r\n", T0 + 3 * MS)
     assert round.is_won
@@ -146,17 +151,6 @@ def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_don
     releases = [words[:2] for words in sent(engine)]
     is_acquire = operation is Operation.ACQUIRE
     assert releases == [[b"EVAL", scripts.RELEASE]] * is_acquire
-
-
-def test_repeated_acquire_when_it_has_no_expiry_then_gives_none() -> None:
-    engine = ready_engine()
-    terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
-    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
-    hand.start(engine, round, T0)
-    cut(engine, T0 + MS)
-    assert reconnect(engine, T0 + 2 * MS) == [
-        [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", b"token"]
-    ]
 
 
 @pytest.mark.parametrize("text", [b"BUSY Redis is busy", b"LOADING Redis is loading"])

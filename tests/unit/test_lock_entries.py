@@ -3,6 +3,7 @@
 import gc
 import sys
 from collections.abc import Callable
+from contextlib import nullcontext
 from threading import Thread
 from typing import Any, NoReturn
 
@@ -181,39 +182,27 @@ def test_entry_that_failed_leaves_none_behind() -> None:
 
 
 # CPython looks at signals when a call into C has returned.
+@pytest.mark.parametrize("is_inner", [False, True])
 def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, is_inner: bool
 ) -> None:
-    def noted_and_interrupted(lock: Lock, lease: Lease) -> NoReturn:
-        lock_enter(lock, lease)
-        raise KeyboardInterrupt
-
-    lock = ScriptedLocks("GG.").lock("orders:42", timeout=0)
-    monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
-    with pytest.raises(KeyboardInterrupt):
-        lock.__enter__()
-    assert lock._entries is None
-
-
-def test_inner_entry_that_was_noted_and_interrupted_leaves_the_outer_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def noted_and_interrupted(lock: Lock, entered: object) -> NoReturn:
+    def noted_and_interrupted(lock: Lock, entered: Lease) -> NoReturn:
         lock_enter(lock, entered)
         raise KeyboardInterrupt
 
     lock = ScriptedLocks("GG.", "GG.").lock("orders:42", timeout=0, reentrant=True)
-    with lock as outer, monkeypatch.context() as patch:
-        lock.__enter__()  # an inner one, which is not left here
-        patch.setattr(blocking, "lock_enter", noted_and_interrupted)
+    with lock if is_inner else nullcontext():
+        if is_inner:
+            lock.__enter__()  # an inner one, which is not left here
+        before = [*(lock._entries or ())]
+        monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
         with pytest.raises(KeyboardInterrupt):
             lock.__enter__()
-        assert lock._entries is not None
-        assert isinstance(lock._entries[-1][1], Join)
-        lock.__exit__(*NOBODYS)
-        assert lock._entries is not None
-        assert lock._entries[-1][1] is outer
-        assert outer.is_valid
+        monkeypatch.undo()
+        assert [*(lock._entries or ())] == before
+        if is_inner:
+            assert isinstance(before[-1][1], Join)
+            lock.__exit__(*NOBODYS)
     assert lock._entries is None
 
 

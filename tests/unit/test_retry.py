@@ -42,15 +42,8 @@ def test_delay_that_is_given_is_the_middle_of_its_range(
     ):
         assert least * 0.999999 <= drawn <= most * 1.000001
     assert retry.after_taken(attempts, 1.0, 0.5) == delay
-
-
-@pytest.mark.parametrize(("draw", "factor"), [(0, 0.5), (0.5, 1), (1, 1.5)])
-def test_delay_that_is_given_is_spread_to_both_sides(
-    draw: float, factor: float
-) -> None:
-    retry = Retry(delay=2, jitter=0.5)
-    assert retry.after_taken(1, 0.001, draw) == 2 * factor
-    assert retry.after_unreachable(draw) == 2 * factor
+    assert retry.after_unreachable(0) == pytest.approx(least)
+    assert retry.after_taken(attempts, 1.0, 1) == pytest.approx(most)
 
 
 @thorough
@@ -110,27 +103,18 @@ def test_retry_is_frozen(name: str) -> None:
     assert retry == Retry()
 
 
-def test_retry_gives_the_same_delay_to_the_same_question() -> None:
-    retry = Retry()
-    assert len({retry.after_taken(4, 0.001, 0.3) for _ in range(5)}) == 1
-
-
 @pytest.mark.parametrize("retry", [Retry(), Retry(0.5, 0.1, 7)])
 def test_retry_survives_pickling_and_copying(retry: Retry) -> None:
     for again in (pickle.loads(pickle.dumps(retry)), copy.deepcopy(retry)):
         assert again == retry
         assert hash(again) == hash(retry)
+        assert eval(repr(retry)) == retry
 
 
 def test_retries_of_different_values_differ() -> None:
     values = {Retry(), Retry(0.1), Retry(jitter=0.1), Retry(unreachable_tries=1)}
     assert len(values) == 4
     assert Retry() != "Retry()"
-
-
-def test_repr_makes_the_same_retry_again() -> None:
-    retry = Retry(delay=0.5, jitter=0.25, unreachable_tries=2)
-    assert repr(retry) == "Retry(delay=0.5, jitter=0.25, unreachable_tries=2)"
 
 
 # ---- what is refused

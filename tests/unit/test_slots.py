@@ -142,10 +142,7 @@ def test_look_when_answered_then_a_quorum_decides_which_slot_is_taken(
 ) -> None:
     gates = seen(*replies)
     assert gates.engine.has_no_slot(TWO, gates.now_ns) is is_full
-
-
-def test_look_when_a_minority_has_a_key_then_that_slot_is_tried() -> None:
-    assert try_slot(seen(b"11", b"10", b"10")).slot == 1
+    assert is_full or try_slot(gates).slot == 1
 
 
 @pytest.mark.parametrize(("reply", "slot"), [(b"01", 0), (b"10", 1)])
@@ -202,15 +199,11 @@ def test_release_when_of_a_slot_then_tells_the_queue_of_its_semaphore() -> None:
     assert asked[:2] == [slot_key(taken.slot), NAME]
 
 
-def test_waiter_when_told_of_a_slot_then_tries_it() -> None:
+def test_waiter_when_told_of_a_slot_then_tries_it_or_asks_beyond_its_own() -> None:
     gate = Gate()
     round = gate.wait(key=THREE)
     gate.tell(slot_key(1))
-    assert round.is_opened
-    assert round.slot == 1
-
-
-def test_waiter_when_told_of_a_slot_beyond_its_own_then_asks() -> None:
+    assert (round.is_opened, round.slot) == (True, 1)
     gate = Gate()
     round = gate.wait(key=TWO)
     gate.tell(slot_key(2))

@@ -54,20 +54,22 @@ def test_vote_is_shown_with_its_time_and_text(vote: MasterVote, shown: str) -> N
     assert str(vote) == shown
 
 
-def test_votes_are_counted_then_shown_one_by_one() -> None:
-    votes = (MasterVote("a:1", Vote.TAKEN), MasterVote("b:1", Vote.TAKEN))
-    assert describe_votes(votes) == "0 of 2 granted, 2 taken [a:1 TAKEN; b:1 TAKEN]"
-
-
 # Issue 29: an operator looked for a second holder, and the servers had been flushed.
-def test_votes_of_an_extension_when_keys_are_gone_then_are_not_counted_as_taken() -> (
-    None
-):
-    unsure = MasterVote("c:1", Vote.TAKEN, "gone or taken")
-    votes = (MasterVote("a:1", Vote.GONE), MasterVote("b:1", Vote.TAKEN), unsure)
-    assert describe_votes(votes).startswith(
-        "0 of 3 granted, 1 gone or taken, 1 taken, 1 gone [a:1 GONE; "
-    )
+@pytest.mark.parametrize(
+    ("votes", "shown"),
+    [
+        ([(Vote.TAKEN, None)] * 2, "0 of 2 granted, 2 taken [a:1 TAKEN; b:1 TAKEN]"),
+        (
+            [(Vote.GONE, None), (Vote.TAKEN, None), (Vote.TAKEN, "gone or taken")],
+            "0 of 3 granted, 1 gone or taken, 1 taken, 1 gone [a:1 GONE; ",
+        ),
+    ],
+)
+def test_votes_are_counted_then_shown_one_by_one(
+    votes: list[tuple[Vote, str | None]], shown: str
+) -> None:
+    named = [MasterVote(f"{'abc'[i]}:1", *each) for i, each in enumerate(votes)]
+    assert describe_votes(tuple(named)).startswith(shown)
 
 
 def test_votes_of_a_round_are_one_per_master_in_configured_order() -> None:
@@ -77,9 +79,6 @@ def test_votes_of_a_round_are_one_per_master_in_configured_order() -> None:
         MasterVote("master1:6379", Vote.FAILED, "connection lost", None),
         MasterVote("master2:6379", Vote.FAILED, "LOADING", 1.25),
     )
-
-
-def test_votes_of_an_open_round_say_who_is_pending() -> None:
     votes = votes_of(new_engine(), opened(Operation.ACQUIRE, "G"))
     assert [vote.vote.name for vote in votes] == ["GRANTED", "PENDING", "PENDING"]
 
@@ -148,11 +147,8 @@ def test_holder_is_told_by_a_hash_of_its_token_and_what_is_left() -> None:
         (None, None),
     ]
     assert [vote.vote.name for vote in votes] == ["TAKEN", "TAKEN", "SILENT"]
-
-
-def test_master_where_nobody_holds_the_resource_has_no_token_to_tell() -> None:
-    (vote, *_) = holders_of(new_engine(), inspected([None, -2]))
-    assert (vote.vote, vote.token_hash) == (Vote.GRANTED, None)
+    (nobody, *_) = holders_of(new_engine(), inspected([None, -2]))
+    assert (nobody.vote, nobody.token_hash) == (Vote.GRANTED, None)
 
 
 def test_holders_never_show_the_token_itself() -> None:

@@ -48,49 +48,34 @@ def waiting_elsewhere() -> Gates:
 # --- who is slow ------------------------------------------------------------------
 
 
-def test_gate_when_its_replies_are_late_for_a_second_then_is_marked() -> None:
+@pytest.mark.parametrize(
+    ("count", "late_ms", "pause_ms", "is_looked_for", "prompt", "is_marked"),
+    [
+        (40, 2, 60, True, 0, False),  # less than 3 ms
+        (100, 5, 0, True, 0, False),  # all within a second
+        (20, 5, 60, False, 0, False),  # they were only read late
+        (0, 0, 0, True, 0, True),  # slow for a second
+        (0, 0, 0, True, 12, True),
+        (0, 0, 0, True, 16, False),  # prompt again
+    ],
+)
+def test_gate_when_its_replies_are_late_for_a_second_then_is_marked(
+    count: int,
+    late_ms: int,
+    pause_ms: int,
+    is_looked_for: bool,
+    prompt: int,
+    is_marked: bool,
+) -> None:
     gates = Gates()
-    gates.be_slow()
-    assert flag_of_question(gates) == MARK
-
-
-def test_gate_when_its_replies_are_late_by_less_than_3_ms_then_is_not() -> None:
-    gates = Gates()
-    for _ in range(40):
-        gates.take(2 * MS)
-        gates.pass_time(60 * MS)
-    assert flag_of_question(gates) != MARK
-
-
-def test_gate_when_many_replies_come_late_within_a_second_then_is_not_marked() -> None:
-    gates = Gates()
-    for _ in range(100):
-        gates.take(5 * MS)
-    assert flag_of_question(gates) != MARK
-
-
-def test_gate_when_its_replies_were_only_read_late_then_is_not_marked() -> None:
-    gates = Gates()
-    for _ in range(20):
-        gates.take(5 * MS, is_looked_for=False)
-        gates.pass_time(60 * MS)
-    assert flag_of_question(gates) != MARK
-
-
-def test_gate_when_its_replies_are_prompt_again_then_is_not_marked_any_more() -> None:
-    gates = Gates()
-    gates.be_slow()
-    for _ in range(16):
+    for _ in range(count):
+        gates.take(late_ms * MS, is_looked_for=is_looked_for)
+        gates.pass_time(pause_ms * MS)
+    if not count:
+        gates.be_slow()
+    for _ in range(prompt):
         gates.take()
-    assert flag_of_question(gates) != MARK
-
-
-def test_gate_when_some_replies_are_prompt_again_then_is_slow_still() -> None:
-    gates = Gates()
-    gates.be_slow()
-    for _ in range(12):
-        gates.take()
-    assert flag_of_question(gates) == MARK
+    assert (flag_of_question(gates) == MARK) is is_marked
 
 
 def test_gate_when_its_callers_wait_for_many_resources_then_is_not_marked() -> None:
