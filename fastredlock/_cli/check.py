@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 import hiredis
 
 from .._core import Rights, ServerInfo
-from .._options import fence_scripts, scripts
+from .._options import scripts
 from . import Status
 from .parser import MASTERS_END, Parser, given_options, new_locks, number
 from .server import Server, ServerError
@@ -580,7 +580,7 @@ def _trials(key: str, prefix: str) -> list[Trial]:
     second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
     channel = f"{prefix}fastredlock:waiter:{process}"
     load = "SCRIPT", "LOAD", scripts.EXTEND
-    numbering = scripts.with_prefix(fence_scripts.ACQUIRE_AGAIN, prefix.encode())
+    numbering = scripts.with_prefix(scripts.FENCED_ACQUIRE_AGAIN, prefix.encode())
     numbered = "EVAL", numbering, 1, third, TOKEN, TTL_MS, 1, TTL_MS
 
     def script(need: Need, name: str, keys: Sequence[str], *values: object) -> Trial:

@@ -24,7 +24,6 @@ from .._core import (
     Engine,
     ObserverHooks,
     Round,
-    Script,
     Scripts,
     StateError,
     blocking_abandon,
@@ -34,7 +33,6 @@ from .._core import (
 )
 from .._options import scripts
 from .._options.connection import contexts_of, preparers_of
-from .._options.fence_scripts import FENCED
 from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
@@ -189,31 +187,16 @@ def new_scripts(
 
     A release that is the caller's notifies nobody: no queue is kept beside it.
     """
-    texts = dict(scripts.OF_LOCKS)
+    named = dict(scripts.scripts_of("locks", prefix))
     if given_release is None:
-        texts |= scripts.OF_QUEUES
+        named |= scripts.scripts_of("queue", prefix)
     if is_fencing:
-        texts |= FENCED
-    named = {name: script_of(*text, prefix) for name, text in texts.items()}
+        named |= scripts.scripts_of("fences", prefix)
     if given_release is not None:
         named.pop("take_turn", None)
-        named["release"] = hashed(given_release)
-        named["probe"] = Script(scripts.PROBE_CALL, scripts.PROBE_CALL_SHA1)
+        named["release"] = scripts.hashed(given_release)
+        named["probe"] = scripts.hashed(scripts.PROBE_CALL)
     return Scripts(named, given_release is None, prefix)
-
-
-def script_of(source: bytes, sha1: bytes, prefix: bytes) -> Script:
-    """Return a script of ours, with the prefix before its names."""
-    if not prefix:
-        return Script(source, sha1)
-    return hashed(scripts.with_prefix(source, prefix))
-
-
-def hashed(source: bytes) -> Script:
-    """Return a script whose SHA1 is not known beforehand."""
-    from hashlib import sha1  # costs a millisecond: not at import
-
-    return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
 
 
 # --- recalls of keys that rest --------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The scripts of `_options/scripts` and `_options/fence_scripts`, as functions.
+"""The scripts of `_options/*.lua`, as functions.
 
 They follow those line by line, and their theory is there; `redis` is the keyspace.
 One test compares the replies, the messages and the keys with those of real servers,
@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from .._options import fence_scripts, scripts
+from .._options import scripts
 from ._keyspace import Keyspace, ReplyError
 from ._pushes import Pushes
 from ._queue import Queue
@@ -39,18 +39,18 @@ class Scripts:
             scripts.EXTEND_ALL_SHA1: self._extend_all,
             scripts.RELEASE_ALL_SHA1: self._release_all,
             scripts.PROBE_SHA1: self._probe,
-            scripts.PROBE_CALL_SHA1: lambda keys: 1,
+            scripts.hashed(scripts.PROBE_CALL).sha1: lambda keys: 1,
             scripts.MARKER_SHA1: self._marker,
             scripts.RELEASE_AND_NOTIFY_SHA1: self._release_and_notify,
             scripts.ASK_TURN_SHA1: self._ask_turn,
             scripts.TAKE_TURN_SHA1: self._take_turn,
             scripts.LEAVE_QUEUE_SHA1: self._leave_queue,
             scripts.LOOK_SHA1: self._look,
-            fence_scripts.ACQUIRE_ALL_SHA1: self._acquire_all,
-            fence_scripts.ACQUIRE_AGAIN_SHA1: self._acquire_again,
-            fence_scripts.TAKE_TURN_SHA1: self._take_turn_fenced,
-            fence_scripts.WRITE_FENCE_SHA1: self._write_fence,
-            fence_scripts.PROBE_SHA1: self._probe_fenced,
+            scripts.FENCED_ACQUIRE_ALL_SHA1: self._acquire_all,
+            scripts.FENCED_ACQUIRE_AGAIN_SHA1: self._acquire_again,
+            scripts.FENCED_TAKE_TURN_SHA1: self._take_turn_fenced,
+            scripts.WRITE_FENCE_SHA1: self._write_fence,
+            scripts.FENCED_PROBE_SHA1: self._probe_fenced,
         }
 
     # --- of locks ---------------------------------------------------------------------

@@ -16,8 +16,7 @@ from typing import Any, cast
 import pytest
 import redis
 
-from fastredlock._options import fence_scripts, scripts
-from fastredlock._options.fence_scripts import FENCED
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 
 OURS, THEIRS = b"ours", b"theirs"
@@ -234,13 +233,13 @@ def test_keys_when_it_may_not_look_then_is_an_error_and_not_a_no(
 # ---- with a number
 
 KINDS = ["acquire", "again", "gate"]
-TAKE_TURN = fence_scripts.TAKE_TURN.decode()
+TAKE_TURN = scripts.FENCED_TAKE_TURN.decode()
 
 
 def fenced(
     server: redis.Redis, proposed: int, *keys: str, ttl_ms: int = 9000, again: int = 0
 ) -> Any:
-    script = fence_scripts.ACQUIRE_AGAIN if again else fence_scripts.ACQUIRE_ALL
+    script = scripts.FENCED_ACQUIRE_AGAIN if again else scripts.FENCED_ACQUIRE_ALL
     keys = keys or ("k",)
     arguments = (OURS, ttl_ms, proposed, LIFE_MS)
     return server.eval(script.decode(), len(keys), *keys, *arguments)
@@ -262,7 +261,7 @@ def numbered(server: redis.Redis, kind: str, proposed: int) -> Any:
 
 def write(server: redis.Redis, fence: int, *keys: str, token: bytes = OURS) -> Any:
     keys = keys or ("k",)
-    script = fence_scripts.WRITE_FENCE.decode()
+    script = scripts.WRITE_FENCE.decode()
     return server.eval(script, len(keys), *keys, token, fence, LIFE_MS)
 
 
@@ -274,12 +273,12 @@ def have(server: redis.Redis, last: float | str, key: str = "k") -> None:
     server.zadd(f"fastredlock:fence:{key}", {"f": last})
 
 
-@pytest.mark.parametrize("name", FENCED)
+@pytest.mark.parametrize("name", scripts.scripts_of("fences"))
 def test_script_has_the_hash_that_the_server_computes(
     server: redis.Redis, name: str
 ) -> None:
-    source, digest = FENCED[name]
-    assert server.script_load(source) == digest.decode() == sha1(source).hexdigest()
+    script = scripts.scripts_of("fences")[name]
+    assert server.script_load(script.source) == script.sha1.decode()
 
 
 @pytest.mark.parametrize(
@@ -346,7 +345,7 @@ def test_number_when_it_cannot_be_written_then_the_key_is_not_set(
 
 
 def test_probe_changes_nothing(server: redis.Redis) -> None:
-    assert server.eval(fence_scripts.PROBE.decode(), 0) == []
+    assert server.eval(scripts.FENCED_PROBE.decode(), 0) == []
     assert server.keys() == []
 
 
@@ -383,7 +382,7 @@ def test_turn_when_our_next_waits_longest_then_says_so_with_the_number(
 
 
 def test_turn_takes_the_place_of_the_script_without_a_number() -> None:
-    assert scripts.TAKE_TURN in fence_scripts.TAKE_TURN
+    assert scripts.TAKE_TURN in scripts.FENCED_TAKE_TURN
 
 
 @pytest.mark.parametrize(("last", "kept"), [(7, 9), (9, 9), (12, 12), (None, 9)])

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from fastredlock._core import Operation, Vote
 from fastredlock._options import scripts
-from fastredlock._options.fence_scripts import FENCED
 
 OK, NIL, NULL, ONE, ZERO = b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":1\r\n", b":0\r\n"
 TWO, THREE, FOUR, FIVE = b":2\r\n", b":3\r\n", b":4\r\n", b":5\r\n"
@@ -16,21 +15,15 @@ RELEASE, INSPECT = int(Operation.RELEASE), int(Operation.INSPECT)
 WRITE_FENCE = 100  # no operation: a further command of an ACQUIRE with fencing
 SCRIPT_OF = {
     text: operation
-    for operation, texts in (
-        (ACQUIRE, (scripts.ACQUIRE_ALL, scripts.ACQUIRE_ALL_SHA1)),
-        (ACQUIRE, (scripts.ACQUIRE_AGAIN, scripts.ACQUIRE_AGAIN_SHA1)),
-        (ACQUIRE, (scripts.TAKE_TURN, scripts.TAKE_TURN_SHA1)),
-        (EXTEND, (scripts.EXTEND, scripts.EXTEND_SHA1)),
-        (EXTEND, (scripts.EXTEND_ALL, scripts.EXTEND_ALL_SHA1)),
-        (ACQUIRE, FENCED["acquire_all"]),
-        (ACQUIRE, FENCED["acquire_again"]),
-        (ACQUIRE, FENCED["take_turn"]),
-        (WRITE_FENCE, FENCED["write_fence"]),
-        (RELEASE, (scripts.RELEASE, scripts.RELEASE_SHA1)),
-        (RELEASE, (scripts.RELEASE_AND_NOTIFY, scripts.RELEASE_AND_NOTIFY_SHA1)),
-        (RELEASE, (scripts.RELEASE_ALL, scripts.RELEASE_ALL_SHA1)),
+    for operation, names in (
+        (ACQUIRE, "ACQUIRE_ALL ACQUIRE_AGAIN TAKE_TURN"),
+        (ACQUIRE, "FENCED_ACQUIRE_ALL FENCED_ACQUIRE_AGAIN FENCED_TAKE_TURN"),
+        (EXTEND, "EXTEND EXTEND_ALL"),
+        (RELEASE, "RELEASE RELEASE_AND_NOTIFY RELEASE_ALL"),
+        (WRITE_FENCE, "WRITE_FENCE"),
     )
-    for text in texts
+    for name in names.split()
+    for text in (getattr(scripts, name), getattr(scripts, f"{name}_SHA1"))
 }
 GRANTED, TAKEN, FAILED = int(Vote.GRANTED), int(Vote.TAKEN), int(Vote.FAILED)
 PENDING, SILENT = int(Vote.PENDING), int(Vote.SILENT)

@@ -16,7 +16,6 @@ import hiredis
 import pytest
 
 from fastredlock._options import scripts
-from fastredlock._options.fence_scripts import FENCED
 from fastredlock.testing._keyspace import ReplyError
 from fastredlock.testing._model import Model, digest_of, without_prefix
 from tests.support.clocked_server import EPOCH_US, Client, ClockedServer, encoded
@@ -156,7 +155,9 @@ class Draw:
             *[script(ask, [name], process, waited, b"0#" + permits)] * 2,
             *[script(ask, [name], process, waited, how)] * 3,
             *[script(take, [slot, name], *take_turn)] * 3,
-            self.script(FENCED["take_turn"][0], [slot, name], *take_turn, b"50", LIFE),
+            self.script(
+                scripts.FENCED_TAKE_TURN, [slot, name], *take_turn, b"50", LIFE
+            ),
             script(told, [slot, name], token),
             *[script(told, [slot, name], token, draw.choice((b"", process)))] * 2,
             script(scripts.LEAVE_QUEUE, [name], process),
@@ -172,15 +173,15 @@ class Draw:
         some = draw.sample(self.locks, draw.randrange(1, 4))
 
         def script(name: str, keys: list[bytes], *arguments: bytes) -> Words:
-            return self.script(FENCED[name][0], keys, *arguments, number, LIFE)
+            return self.script(getattr(scripts, name), keys, *arguments, number, LIFE)
 
         return [
-            script("acquire_all", some, token, ttl),
-            script("acquire_again", some, token, ttl),
-            script("take_turn", [key], token, ttl, process, b"0", b"-1"),
-            script("take_turn", [key], token, ttl, process, b"0", b"7000"),
-            *[script("write_fence", [key], token)] * 3,
-            script("write_fence", some, token),
+            script("FENCED_ACQUIRE_ALL", some, token, ttl),
+            script("FENCED_ACQUIRE_AGAIN", some, token, ttl),
+            script("FENCED_TAKE_TURN", [key], token, ttl, process, b"0", b"-1"),
+            script("FENCED_TAKE_TURN", [key], token, ttl, process, b"0", b"7000"),
+            *[script("WRITE_FENCE", [key], token)] * 3,
+            script("WRITE_FENCE", some, token),
         ]
 
     def of_servers(self) -> list[Words]:
@@ -198,7 +199,7 @@ class Draw:
             (b"SCRIPT", b"LOAD", source),
             self.script(scripts.PROBE, []),
             self.script(scripts.PROBE_CALL, []),
-            self.script(FENCED["probe"][0], []),
+            self.script(scripts.FENCED_PROBE, []),
             *[self.script(scripts.MARKER, [b"marker", b"quarantine"], *marked)] * 3,
             (b"SET", draw.choice(names), b"another's", b"NX", b"PX", b"3000"),
             (b"SET", draw.choice(names), b"11\n12", b"NX"),

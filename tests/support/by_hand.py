@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from hiredis import Reader
 
 from fastredlock import _core
-from fastredlock._core import Engine, Operation, Round, Script, Scripts, Terms, Vote
+from fastredlock._core import Engine, Operation, Round, Scripts, Terms, Vote
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
 
@@ -25,10 +25,7 @@ by_hand, take_events = _core.by_hand_engine, _core.by_hand_take_events
 MS = 1_000_000
 S = 1_000_000_000
 START_NS = 1_000 * S
-SCRIPTS = Scripts(
-    {name: Script(*text) for name, text in scripts.OF_LOCKS.items()},
-    releases_natively=True,
-)
+SCRIPTS = Scripts(scripts.scripts_of("locks"), releases_natively=True)
 TERMS = Terms(ttl_ms=10_000, drift_ns=102 * MS, timeout_ns=500 * MS)
 HELLO = b"%1\r\n+server\r\n+redis\r\n"
 NO_NATIVE = b"*2\r\n_\r\n_\r\n"  # to COMMAND INFO

@@ -18,7 +18,7 @@ from fastredlock._core import (
     by_hand_submit,
 )
 from fastredlock._locking.driver import new_scripts
-from fastredlock._options import fence_scripts
+from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
 from tests.support.by_hand import ALLOWED, HELLO, NO_NATIVE, TERMS, S, bulk, info, mark
 
@@ -107,4 +107,4 @@ def hear(engine: Engine, now_ns: int, *said: bytes) -> None:
 
 def is_write(words: list[bytes]) -> bool:
     """Whether a command is the second write."""
-    return words[1] in (fence_scripts.WRITE_FENCE, fence_scripts.WRITE_FENCE_SHA1)
+    return words[1] in (scripts.WRITE_FENCE, scripts.WRITE_FENCE_SHA1)

@@ -7,7 +7,6 @@ from fastredlock._core import (
     KeyOfKind,
     Operation,
     Round,
-    Script,
     Scripts,
     by_hand_connected,
     by_hand_engine,
@@ -36,11 +35,9 @@ from tests.support.by_hand import (
 
 KEY = b"key"
 TIME = b"*2\r\n" + bulk(b"0") * 2
-TEXTS = {**scripts.OF_LOCKS, **scripts.OF_QUEUES}
-del TEXTS["marker"]
-SCRIPTS = Scripts(
-    {name: Script(*text) for name, text in TEXTS.items()}, releases_natively=True
-)
+NAMED = scripts.scripts_of("locks") | scripts.scripts_of("queue")
+del NAMED["marker"]
+SCRIPTS = Scripts(NAMED, releases_natively=True)
 LOADED = 10  # scripts, by the handshake
 
 

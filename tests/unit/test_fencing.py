@@ -14,7 +14,7 @@ from fastredlock._core import (
     Vote,
     vote_of_reply,
 )
-from fastredlock._options import fence_scripts, scripts
+from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS, TERMS, S, said_of
 from tests.support.fenced import (
@@ -63,7 +63,7 @@ def test_acquire_is_a_script_that_proposes_the_clock_on_the_wall(
 ) -> None:
     engine = ready_engine()
     round = begin(engine, T0, *keys)
-    head = [b"EVALSHA", fence_scripts.ACQUIRE_ALL_SHA1, b"%d" % len(keys), *keys]
+    head = [b"EVALSHA", scripts.FENCED_ACQUIRE_ALL_SHA1, b"%d" % len(keys), *keys]
     ttl, wall = b"%d" % TERMS.ttl_ms, b"%d" % WALL_US
     assert sent(engine, 2) == [[*head, round.token, ttl, wall, LIFE]]
 
@@ -73,7 +73,7 @@ def test_acquire_without_expiry_says_so_to_the_script() -> None:
     terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
     round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
     hand.submit(engine, round, T0)
-    head = [b"EVALSHA", fence_scripts.ACQUIRE_ALL_SHA1, b"1", b"key", b"token", b"0"]
+    head = [b"EVALSHA", scripts.FENCED_ACQUIRE_ALL_SHA1, b"1", b"key", b"token", b"0"]
     assert sent(engine)[0][:6] == head
 
 
@@ -82,7 +82,7 @@ def test_acquire_of_all_has_one_number_for_all_keys() -> None:
     round = grant(engine, 7, 9, keys=(b"a", b"b"))
     (write,) = sent(engine)
     assert write == [
-        *(b"EVALSHA", fence_scripts.WRITE_FENCE_SHA1, b"2", b"a", b"b"),
+        *(b"EVALSHA", scripts.WRITE_FENCE_SHA1, b"2", b"a", b"b"),
         *(round.token, b"9", LIFE),
     ]
 
@@ -222,7 +222,7 @@ def test_acquire_when_its_script_is_unknown_then_is_sent_by_its_source() -> None
     round = begin(engine)
     (first,) = sent(engine)
     hear(engine, T0 + MS, NOSCRIPT)
-    assert sent(engine) == [[b"EVAL", fence_scripts.ACQUIRE_ALL, *first[2:]]]
+    assert sent(engine) == [[b"EVAL", scripts.FENCED_ACQUIRE_ALL, *first[2:]]]
     hear(engine, T0 + 2 * MS, number(9))
     assert (round.is_won, round.fence) == (True, 9)
 
@@ -235,7 +235,7 @@ def test_number_when_masters_differ_then_is_written_where_it_is_less() -> None:
     round = grant(engine, 7, 9)
     assert (round.verdict, round.is_finished) == (Verdict.OPEN, False)
     writes = [sent(engine, i) for i in range(3)]
-    words = [b"EVALSHA", fence_scripts.WRITE_FENCE_SHA1, b"1", b"key", round.token]
+    words = [b"EVALSHA", scripts.WRITE_FENCE_SHA1, b"1", b"key", round.token]
     assert writes == [[[*words, b"9", LIFE]], [], []]
     hear(engine, T0 + 2 * MS, RAISED)
     assert (round.is_won, round.is_finished, round.fence) == (True, True, 9)
@@ -345,7 +345,7 @@ def test_second_write_when_its_script_is_unknown_then_is_sent_by_its_source() ->
     round = grant(engine, 7, 9)
     (first,) = sent(engine)
     hear(engine, T0 + 2 * MS, NOSCRIPT)
-    assert sent(engine) == [[b"EVAL", fence_scripts.WRITE_FENCE, *first[2:]]]
+    assert sent(engine) == [[b"EVAL", scripts.WRITE_FENCE, *first[2:]]]
     hear(engine, T0 + 3 * MS, RAISED)
     assert (round.is_won, round.fence) == (True, 9)
 
@@ -357,7 +357,7 @@ def test_second_write_when_its_connection_is_lost_then_the_set_is_repeated() -> 
     hand.lost(engine, 0, "cut", T0 + 2 * MS)
     connect(engine, 0, T0 + 3 * MS)
     words = sent(engine)[-1]
-    assert words[:2] == [b"EVAL", fence_scripts.ACQUIRE_AGAIN]
+    assert words[:2] == [b"EVAL", scripts.FENCED_ACQUIRE_AGAIN]
     assert words[-2:] == [b"9", LIFE]
     hear(engine, T0 + 4 * MS, number(10))
     assert (round.is_won, round.fence) == (True, 9)
@@ -414,7 +414,7 @@ def test_repeated_acquire_is_the_script_with_a_number() -> None:
     hand.lost(engine, 0, "cut", T0 + MS)
     connect(engine, 0, T0 + 2 * MS)
     words = sent(engine)[-1]
-    assert words[:2] == [b"EVAL", fence_scripts.ACQUIRE_AGAIN]
+    assert words[:2] == [b"EVAL", scripts.FENCED_ACQUIRE_AGAIN]
     hear(engine, T0 + 3 * MS, number(7))
     assert (round.is_won, round.fence) == (True, 7)
 

@@ -14,7 +14,6 @@ from fastredlock._core import (
     KindEncoder,
     Permits,
     PermitsOf,
-    Script,
     Scripts,
     by_hand_submit,
 )
@@ -56,9 +55,10 @@ def test_encoder_of_what_is_no_key_is_refused() -> None:
 
 
 def test_scripts_without_some_of_the_queues_keep_none() -> None:
-    texts = {**scripts.OF_LOCKS, **scripts.OF_QUEUES}
-    for name in ("", *scripts.OF_QUEUES):
-        named = {each: Script(*text) for each, text in texts.items() if each != name}
+    queue = scripts.scripts_of("queue")
+    for name in ("", *queue):
+        named = scripts.scripts_of("locks") | queue
+        named.pop(name, None)
         assert Scripts(named).keeps_queues is (name == "")
 
 

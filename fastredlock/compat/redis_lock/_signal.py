@@ -48,7 +48,7 @@ return deleted
 @cache
 def releasing_with(signal_expire: int) -> Callable[..., FastRedlock]:
     """Return the maker of a FastRedlock with releases that signal; one per argument."""
-    script = NOTIFY_NEXT + (_RELEASE % signal_expire).encode()
+    script = NOTIFY_NEXT + b"\n" + (_RELEASE % signal_expire).encode()
     return partial(patient_locks, FastRedlock, release_script=script)
 
 

@@ -1,0 +1,159 @@
+-- The scripts of locks; scripts.py has the form of these files.
+
+-- The script of the Redlock page, letter by letter: other clients load the same text, so
+-- a server keeps one copy.
+function release()
+  if redis.call("get",KEYS[1])==ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end
+end
+
+-- Never re-creates a key: PEXPIRE on one that is gone does nothing, and a key with
+-- another's token is left alone. Returns 1; 0: another's; 2: gone.
+function extend()
+  local held=redis.call("get",KEYS[1]) if held==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return held and 0 or 2 end
+end
+
+-- The value of a key, in a form that cannot be taken for a header of RESP, or fill
+-- memory: each line of it begins with "="; of a value too long for a token its length
+-- is returned, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
+-- refuses STRLEN, GET does. Last, how many processes wait in the queue at this master.
+function inspect()
+  local size = redis.pcall("strlen", KEYS[1])
+  local shown = false
+  if type(size) == "number" and size > 262144 then
+    shown = "#" .. size
+  else
+    local value = redis.pcall("get", KEYS[1])
+    if type(value) == "table" then return value end
+    shown = value and "=" .. string.gsub(value, "\n", "\n=")
+  end
+  local waiting = redis.pcall("zcount", "fastredlock:queue:" .. KEYS[1], "(-inf", "inf")
+  if type(waiting) ~= "number" then waiting = -1 end
+  return {shown, redis.call("pttl", KEYS[1]), waiting}
+end
+
+-- Of several keys, all or nothing. Each looks at all keys before it changes the first,
+-- and a server runs nothing in between. A server that refuses a write (no memory, a
+-- replica, an ACL, no disk) refuses the first one, so an error reply has changed
+-- nothing here, too: Redis lets a script that has written go on.
+function acquire_all()
+  for _, key in ipairs(KEYS) do
+    if redis.call("exists", key) == 1 then return 0 end
+  end
+  for _, key in ipairs(KEYS) do redis.call("set", key, ARGV[1], "px", ARGV[2]) end
+  return 1
+end
+
+-- The same once more, on the next connection, where the last was cut before its reply:
+-- a key with our own token is ours. One key or several; without ARGV[2], of no expiry.
+-- It needs no right but those of SET, the release and EVAL. Sent by its source, and
+-- never for tokens of the caller: another user of one would be taken for ourselves.
+function acquire_again()
+  for _, key in ipairs(KEYS) do
+    local held = redis.pcall("get", key)
+    if held and held ~= ARGV[1] then return 0 end
+  end
+  for _, key in ipairs(KEYS) do
+    if ARGV[2] then
+      redis.call("set", key, ARGV[1], "px", ARGV[2])
+    else
+      redis.call("set", key, ARGV[1])
+    end
+  end
+  return 1
+end
+
+-- A key of another type than ours is not ours; any other error (an ACL's) is returned.
+-- Returns 1; 0: one is another's; 2: none is, and one is gone.
+function extend_all()
+  local answer = 1
+  for _, key in ipairs(KEYS) do
+    local held = redis.pcall("get", key)
+    if type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
+      return held
+    end
+    if not held then answer = 2 elseif held ~= ARGV[1] then return 0 end
+  end
+  if answer == 2 then return answer end
+  for _, key in ipairs(KEYS) do redis.call("pexpire", key, ARGV[2]) end
+  return answer
+end
+
+-- The release of several keys. Never stops half-way: it deletes our keys, also where
+-- others fail. Each may have a queue here, or elsewhere.
+function release_all()
+  local answer, free, leaving = 1, {}, nil
+  for _, key in ipairs(KEYS) do
+    local held = redis.pcall("get", key)
+    if held == ARGV[1] then
+      redis.call("del", key)
+      table.insert(free, key)
+    elseif type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
+      answer = held
+    else
+      if answer == 1 then answer = 0 end
+      if not held then table.insert(free, key) end
+    end
+  end
+  for _, key in ipairs(free) do
+    local name = key
+    if redis.pcall("exists", "fastredlock:queue:" .. key) ~= 0 then
+  --@ notify
+      notify()
+    end
+  end
+  return answer
+end
+
+-- Of a semaphore, its name: for each slot "1", the key exists, or "0". ARGV: how many.
+function look()
+  local seen = {}
+  for at = 1, tonumber(ARGV[1]) do seen[at] = redis.call("exists", KEYS[1] .. at - 1) end
+  return table.concat(seen)
+end
+
+-- In every handshake (src_cython/protocol/handshake.pyx): can scripts be run at all,
+-- and in them the commands of a release and of an extension? It is sent without a key:
+-- an ACL of certain keys does not forbid it.
+function probe()
+  local refused = {}
+  local function try(name, ...)
+    local said = redis.pcall(name, "fastredlock:probe", ...)
+    if type(said) == "table" and said.err then
+      table.insert(refused, name .. ": " .. said.err)
+    end
+  end
+  try("GET")
+  try("DEL")
+  try("PEXPIRE", 1)
+  return refused
+end
+
+-- The restart guard (src_cython/master/master.pyx). The marker under KEYS[1] names the
+-- server that keeps it; while the quarantine under KEYS[2] exists, no client with a
+-- max_ttl asks it; the value is the time (ms) that it was set for. ARGV: the server's
+-- run id; max_ttl + 1 s in ms; "any" where the first is drawn and no run id, so that
+-- any marker will do. A marker that is missing or another's: the votes from before are
+-- lost. No client shortens a quarantine; one with a longer max_ttl makes it longer. It
+-- is set first: refused half-way, the script leaves no marker without it.
+function marker()
+  local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
+  local left = redis.call("pttl", KEYS[2])
+  local function quarantine(ms)
+    redis.call("set", KEYS[2], span, "px", ms)
+    left = ms
+  end
+  if marker ~= ARGV[1] and not (marker and ARGV[3] == "any") then
+    span = math.max(left, span)
+    quarantine(span)
+    redis.call("set", KEYS[1], ARGV[1])
+    marker = ARGV[1]
+  elseif left ~= -2 then
+    local old = tonumber(redis.call("get", KEYS[2]))
+    if left == -1 or not old then
+      quarantine(math.max(left, span))
+    elseif span > old then
+      quarantine(left + span - old)
+    end
+  end
+  return {left, marker}
+end
