@@ -6,9 +6,7 @@ one); `in_memory` makes such a one of every FastRedlock of the program. The plug
 pytest has the fixtures `redlock_masters`, `redlock` and `redlock_memory`.
 """
 
-from ._in_memory import in_memory
 from ._local import LocalMasters
-from ._masters import MemoryMasters
-from .memory import MemoryLocks
+from .memory import MemoryLocks, MemoryMasters, in_memory
 
 __all__ = ["LocalMasters", "MemoryLocks", "MemoryMasters", "in_memory"]

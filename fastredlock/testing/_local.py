@@ -27,6 +27,8 @@ from contextlib import suppress
 # Not os': gevent's and eventlet's know nothing of a child that is stopped.
 from posix import posix_spawn, waitpid
 
+from hiredis import pack_command
+
 _START_TIMEOUT = 20.0  # seconds; a server needs 10 ms, a loaded CI machine far more
 _LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linux)
 
@@ -338,12 +340,11 @@ def _answers(path: str) -> bool:
 
 def command(path: str, *words: bytes) -> bytes:
     """Send one command to a unix socket; return its one line, or what went wrong."""
-    sent = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
             probe.connect(path)
-            probe.sendall(b"*%d\r\n%b" % (len(words), sent))
+            probe.sendall(pack_command(words))  # type: ignore[arg-type]
             return probe.recv(4096).strip()
     except OSError as error:
         return str(error).encode()

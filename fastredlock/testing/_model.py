@@ -1,28 +1,323 @@
 """A model of one master: commands as lists of words and a time in, replies out.
 
-It has the commands and the scripts that we send, and no others, no clock and no socket:
-around it `MemoryMasters` have a virtual clock, and the simulator of tests/sim delays,
-restarts and losses. A connection is any object; pushes are taken with `pushes.take`.
-A test compares all of it with real servers.
+It has the commands that we send, and that our scripts call, and no others, no clock and
+no socket: around it `MemoryMasters` have a virtual clock, and the simulator of
+tests/sim delays, restarts and losses. A connection is any object; pushes are taken with
+`pushes.take`. A test compares all of it with real servers.
+
+A server that refuses writes (disk, replicas, memory) refuses only the first one of a
+script: behind it the script must go on (redis/src/script.c, SCRIPT_WRITE_DIRTY).
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
+from bisect import bisect_left, insort
 from collections.abc import Callable
 from functools import cache
+from math import inf
+from typing import Any
 
-from ._keyspace import Keyspace, ReplyError
-from ._pushes import Pushes
-from ._replies import OK, Reply, bulk, encode, keys_and_arguments
-from ._scripts import Scripts
+from ._lua import UNKNOWN, Lua, Reply, ReplyError
 
+OK = b"+OK\r\n"
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
-UNKNOWN = b"-ERR unknown command\r\n"
-NOT_OURS = b"-ERR this model runs the scripts of fastredlock alone\r\n"
 SYNTAX = b"-ERR syntax error\r\n"
-NAMED = re.compile(rb'"((?:\\\d{3})*)fastredlock:')
+WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
+NEVER_US = 1 << 62
+
+Word = bytes | int
+
+# --- replies --------------------------------------------------------------------------
+
+
+def bulk(data: bytes) -> bytes:
+    """Encode a bulk string."""
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def push(kind: bytes, channel: bytes, last: bytes) -> bytes:
+    """Encode what a subscriber is sent; `last` is encoded already."""
+    return b">3\r\n" + bulk(kind) + bulk(channel) + last
+
+
+def encode(reply: Reply, nil: bytes) -> bytes:
+    """Encode what a script returns; `nil` is None, by the connection's protocol."""
+    if reply is None or reply is False:
+        return nil
+    if isinstance(reply, int):
+        return b":%d\r\n" % reply
+    if isinstance(reply, bytes):
+        return bulk(reply)
+    return b"*%d\r\n" % len(reply) + b"".join([encode(each, nil) for each in reply])
+
+
+# --- messages -------------------------------------------------------------------------
+
+
+class Pushes:
+    """Hold the subscribers of one server; a subscriber is any object."""
+
+    def __init__(self) -> None:
+        self.channels: dict[bytes, list[Any]] = {}
+        self._sent: list[tuple[Any, bytes]] = []
+
+    def subscribe(self, listener: object, channel: bytes) -> bytes:
+        """Let a connection listen; return the push that confirms it."""
+        listeners = self.channels.setdefault(channel, [])
+        if listener not in listeners:
+            listeners.append(listener)
+        return push(b"subscribe", channel, b":1\r\n")
+
+    def forget(self, listener: object) -> None:
+        """Remove a connection that is closed from all channels."""
+        for channel, listeners in tuple(self.channels.items()):
+            if listener in listeners:
+                listeners.remove(listener)
+            if not listeners:
+                del self.channels[channel]
+
+    def count(self, channel: bytes) -> int:
+        """Count the subscribers of a channel."""
+        return len(self.channels.get(channel, ()))
+
+    def publish(self, channel: bytes, text: bytes) -> int:
+        """Send a message; return the number of its receivers."""
+        listeners = self.channels.get(channel, ())
+        message = push(b"message", channel, bulk(text))
+        self._sent += [(listener, message) for listener in listeners]
+        return len(listeners)
+
+    def take(self) -> list[tuple[Any, bytes]]:
+        """Return the messages since the last call, each with its receiver."""
+        sent, self._sent = self._sent, []
+        return sent
+
+
+# --- keys -----------------------------------------------------------------------------
+
+
+class Set(dict[bytes, float]):
+    """Members with their scores, whole numbers or -inf, and all of them in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.order: list[tuple[float, bytes]] = []
+
+    def put(self, member: bytes, score: float) -> None:
+        self.drop(member)
+        self[member] = score
+        insort(self.order, (score, member))
+
+    def drop(self, member: bytes) -> bool:
+        score = self.pop(member, None)
+        if score is not None:
+            del self.order[bisect_left(self.order, (score, member))]
+        return score is not None
+
+
+class Keyspace:
+    """Hold the keys of one server: strings and sorted sets, and who listens.
+
+    A method of NAMES is the command of that name: it takes the words behind it, numbers
+    as such or as text, at the time `now_us` of the server's wall clock.
+    """
+
+    NAMES = (
+        *("exists", "pttl", "pexpire", "get", "strlen", "set", "zadd", "zrem"),
+        *("zremrangebyrank", "zcount", "zscore", "zcard", "zrank", "zrange"),
+        *("time", "publish", "pubsub"),
+    )
+
+    def __init__(self) -> None:
+        self.now_us = 0
+        self.writes_refused = b""  # an error reply to each write
+        self.memory_refused = b""  # an error reply to those that need memory
+        self.has_written = False  # the script that runs
+        self.pushes = Pushes()
+        self._entries: dict[bytes, tuple[bytes | Set, int]] = {}  # value, gone at (us)
+
+    def items(self) -> list[tuple[bytes, bytes | Set]]:
+        """Return all keys with what is under them."""
+        now_us = self.now_us
+        return [
+            (key, value)
+            for key, (value, gone_us) in self._entries.items()
+            if now_us < gone_us
+        ]
+
+    def clear(self) -> None:
+        """FLUSHALL."""
+        self._entries.clear()
+
+    def commands(self) -> dict[bytes, Callable[..., Any]]:
+        """Return the commands by name, in small and in large letters."""
+        named = {name.encode(): getattr(self, name) for name in self.NAMES}
+        named[b"del"] = self.delete
+        return named | {name.upper(): command for name, command in named.items()}
+
+    def check_write(self, needs_memory: bool) -> None:
+        """Raise ReplyError where the server refuses a write now."""
+        if not self.has_written:
+            refused = self.writes_refused or (needs_memory and self.memory_refused)
+            if refused:
+                raise ReplyError(refused)
+            self.has_written = True
+
+    # --- any type ---------------------------------------------------------------------
+
+    def value(self, key: bytes) -> bytes | Set | None:
+        """Return what is under a key that has not expired."""
+        entry = self._entries.get(key)
+        if entry is None:
+            return None
+        value, gone_us = entry
+        if self.now_us >= gone_us:
+            del self._entries[key]
+            return None
+        return value
+
+    def drop(self, key: bytes) -> None:
+        """Delete a key, as an eviction does."""
+        self._entries.pop(key, None)
+
+    def _gone_us(self, ttl_ms: int) -> int:
+        # redis/src/db.c, keyIsExpired: in ms, now > when
+        return (self.now_us // 1000 + ttl_ms + 1) * 1000
+
+    def exists(self, *keys: bytes) -> int:
+        return sum(self.value(key) is not None for key in keys)
+
+    def delete(self, key: bytes) -> int:
+        self.check_write(needs_memory=False)
+        existed = self.exists(key)
+        self.drop(key)
+        return existed
+
+    def pttl(self, key: bytes) -> int:
+        if self.value(key) is None:
+            return -2
+        gone_us = self._entries[key][1]
+        return -1 if gone_us == NEVER_US else gone_us // 1000 - 1 - self.now_us // 1000
+
+    def pexpire(self, key: bytes, ttl_ms: Word) -> int:
+        self.check_write(needs_memory=False)
+        value = self.value(key)
+        if value is None:
+            return 0
+        self._entries[key] = value, self._gone_us(int(ttl_ms))
+        return 1
+
+    # --- strings ----------------------------------------------------------------------
+
+    def get(self, key: bytes) -> bytes | None:
+        value = self.value(key)
+        if isinstance(value, dict):
+            raise ReplyError(WRONG_TYPE)
+        return value
+
+    def strlen(self, key: bytes) -> int:
+        return len(self.get(key) or b"")
+
+    def set(self, key: bytes, value: Word, *how: Word) -> bool | None:
+        """SET [NX] [PX ms]; None: NX, and the key exists."""
+        self.check_write(needs_memory=True)
+        is_new = how[:1] in ((b"nx",), (b"NX",))
+        if is_new and self.value(key) is not None:
+            return None
+        text = value if isinstance(value, bytes) else b"%d" % value
+        self.put(key, text, int(how[-1]) if len(how) > 1 else None)
+        return True
+
+    def put(self, key: bytes, value: bytes, ttl_ms: int | None = None) -> None:
+        """Set a key, whatever this server refuses."""
+        self._entries[key] = value, self._gone_us(ttl_ms) if ttl_ms else NEVER_US
+
+    # --- sorted sets ------------------------------------------------------------------
+
+    def _set(self, key: bytes) -> Set:
+        value = self.value(key)
+        if isinstance(value, bytes):
+            raise ReplyError(WRONG_TYPE)
+        return Set() if value is None else value
+
+    def zadd(self, key: bytes, *words: Any) -> int:
+        """ZADD [NX] [XX] [GT] [CH] score member; return how many were added."""
+        self.check_write(needs_memory=True)
+        *how, score, member = words
+        members = self._set(key)
+        before = members.get(member)
+        is_new = before is None
+        if b"xx" in how if is_new else b"nx" in how:
+            return 0
+        if before is not None and b"gt" in how and float(score) <= before:
+            return 0
+        members.put(member, float(score))
+        self._entries.setdefault(key, (members, NEVER_US))
+        return int(is_new or (b"ch" in how and before != members[member]))
+
+    def zrem(self, key: bytes, member: bytes) -> int:
+        self.check_write(needs_memory=False)
+        members = self._set(key)
+        if not members.drop(member):
+            return 0
+        if not members:
+            self.drop(key)
+        return 1
+
+    def zremrangebyrank(self, key: bytes, first: int, last: int) -> int:
+        self.check_write(needs_memory=False)
+        members, found = self._set(key), self.zrange(key, first, last)
+        for member in found:
+            members.drop(member)
+        if not members:
+            self.drop(key)
+        return len(found)
+
+    def zcount(self, key: bytes, low: bytes, high: bytes) -> int:
+        """ZCOUNT key (-inf inf, and no other range."""
+        return sum(score > -inf for score in self._set(key).values())
+
+    def zscore(self, key: bytes, member: bytes) -> bytes | None:
+        score = self._set(key).get(member)
+        return None if score is None else text_of(score)
+
+    def zcard(self, key: bytes) -> int:
+        return len(self._set(key))
+
+    def zrank(self, key: bytes, member: bytes) -> int | None:
+        members = self._set(key)
+        score = members.get(member)
+        return None if score is None else bisect_left(members.order, (score, member))
+
+    def zrange(
+        self, key: bytes, first: int, last: int, withscores: bytes = b""
+    ) -> list[bytes]:
+        found = self._set(key).order[first : last + 1 or None]
+        if withscores:
+            return [each for score, m in found for each in (m, text_of(score))]
+        return [member for _, member in found]
+
+    # --- of the server ----------------------------------------------------------------
+
+    def time(self) -> list[bytes]:
+        seconds, micros = divmod(self.now_us, 1_000_000)
+        return [b"%d" % seconds, b"%d" % micros]
+
+    def publish(self, channel: bytes, text: bytes) -> int:
+        return self.pushes.publish(channel, text)
+
+    def pubsub(self, numsub: bytes, channel: bytes) -> list[Word]:
+        """PUBSUB NUMSUB channel."""
+        return [channel, self.pushes.count(channel)]
+
+
+def text_of(score: float) -> bytes:
+    """Return a score as a server does."""
+    return b"-inf" if score == -inf else b"%d" % score
+
+
+# --- the server -----------------------------------------------------------------------
 
 
 @cache
@@ -31,24 +326,12 @@ def digest_of(source: bytes) -> bytes:
     return hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
 
 
-@cache
-def without_prefix(source: bytes) -> tuple[bytes, bytes]:
-    """Return the SHA1 of a script without a prefix to its own names; and that prefix.
-
-    In a script the prefix is escapes of three digits.
-    """
-    found = NAMED.search(source)
-    quoted = found[1] if found else b""
-    plain = source.replace(b'"' + quoted + b"fastredlock:", b'"fastredlock:')
-    prefix = bytes(int(byte) for byte in quoted.split(b"\\")[1:])
-    return digest_of(plain), prefix
-
-
 class Model:
     """One master."""
 
     def __init__(self) -> None:
         self.keys = Keyspace()
+        self._lua = Lua(self.keys.commands())
         self.native = b""  # DELIFEQ (Valkey 9.0) or DELEX (Redis 8.4), where it has one
         self._commands: dict[bytes, Callable[[list[bytes]], bytes]] = {
             b"SET": self._set, b"EVAL": self._eval, b"EVALSHA": self._evalsha,
@@ -63,10 +346,9 @@ class Model:
     def start(self, run_id: bytes, started_s: int) -> None:
         """Begin a process that has the same keys: no scripts, no connections."""
         self.run_id, self.started_s = run_id, started_s
-        self.loaded: dict[bytes, tuple[bytes, bytes]] = {}  # SHA1: ours, prefix
-        self.pushes = Pushes()
+        self.loaded: dict[bytes, Callable[..., Any]] = {}  # by SHA1
+        self.keys.pushes = self.pushes = Pushes()
         self.killed: set[object] = set()  # connections
-        self._scripts = Scripts(self.keys, self.pushes)
         self._clients: dict[int, object] = {}  # connections, by client id
         self._ids = 0
         self._speaker: object = None
@@ -128,8 +410,7 @@ class Model:
         )
 
     def _time(self, words: list[bytes]) -> bytes:
-        seconds, micros = divmod(self.keys.now_us, 1_000_000)
-        return encode([b"%d" % seconds, b"%d" % micros], b"")
+        return encode(self.keys.time(), b"")
 
     def _command_info(self, words: list[bytes]) -> bytes:
         nil = self._nil()
@@ -146,12 +427,10 @@ class Model:
         if how[:1] == [b"IFEQ"] and self.native:
             if self.keys.get(key) != how[1]:
                 return self._nil()
-            self.keys.set(key, token, int(how[3]))
-            return OK
-        if how[:1] != [b"NX"] or how[1:2] not in ([], [b"PX"]):
+            how = how[2:]
+        elif how[:1] != [b"NX"] or how[1:2] not in ([], [b"PX"]):
             return SYNTAX
-        ttl_ms = int(how[2]) if how[1:] else None
-        return OK if self.keys.set(key, token, ttl_ms, nx=True) else self._nil()
+        return OK if self.keys.set(key, token, *how) else self._nil()
 
     def _delete_native(self, words: list[bytes]) -> bytes:
         name, key, token = words[0], words[1], words[-1]
@@ -161,7 +440,7 @@ class Model:
         return b":%d\r\n" % (self.keys.get(key) == token and self.keys.delete(key))
 
     def _exists(self, words: list[bytes]) -> bytes:
-        return b":%d\r\n" % sum(map(self.keys.exists, words[1:]))
+        return b":%d\r\n" % self.keys.exists(*words[1:])
 
     # --- of scripts -------------------------------------------------------------------
 
@@ -170,7 +449,7 @@ class Model:
 
     def _load(self, source: bytes) -> bytes:
         digest = digest_of(source)
-        self.loaded[digest] = without_prefix(source)
+        self.loaded[digest] = self._lua.compile(source)
         return digest
 
     def _eval(self, words: list[bytes]) -> bytes:
@@ -182,10 +461,5 @@ class Model:
     def _run(self, digest: bytes, words: list[bytes]) -> bytes:
         if digest not in self.loaded:
             return NOSCRIPT
-        known, self._scripts.prefix = self.loaded[digest]
-        script = self._scripts.by_sha1.get(known)
-        if script is None:
-            return NOT_OURS
-        keys, arguments = keys_and_arguments(words)
-        reply: Reply = script(keys, *arguments)
+        reply = self._lua.run(self.loaded[digest], int(words[2]), words[3:])
         return encode(reply, self._nil())

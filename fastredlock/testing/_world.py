@@ -5,36 +5,63 @@ are handed over until nobody has any more (`settle`). `advance` moves the clock 
 moment at which something is due to the next, and settles at each: timers of rounds,
 renewals of leases that are kept, delays between attempts. A call that has to wait (the
 resource is taken, a quorum is missing) waits for another thread or task that releases,
-or that moves the clock. Where none will (`_patience`), and with `auto_advance` always,
+or that moves the clock. Where none will (`patience`), and with `auto_advance` always,
 it moves the clock itself.
+
+The engines are those that ship, driven by hand: what a socket would carry is handed
+over here, in order, in no time. Nothing is decided here.
 
 One lock (`changed`) guards all of it. `on_lost` is called outside of it.
 """
 
 from __future__ import annotations
 
+import asyncio
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import ReferenceType, ref
 
-from ._patience import WORKING, patience
-from ._server import Server
+from hiredis import Reader
 
-if TYPE_CHECKING:
-    from ._client import Client
+from .._core import (
+    Batch,
+    Operation,
+    Round,
+    by_hand_all_outgoing,
+    by_hand_begin_close,
+    by_hand_end_close,
+    by_hand_engine,
+    by_hand_hand_on,
+    by_hand_return,
+    by_hand_submit,
+    by_hand_take_events,
+    by_hand_withdraw,
+)
+from .._locking.driver import CLOSED, BaseDriver
+from .._locking.keeper import BaseKeeper, Calls
+from .._locking.validity import Kept
+from .._options import scripts
+from ..errors import FastRedlockError
+from ._model import Model
 
 EPOCH_NS = 1_700_000_000_000_000_000
 NEVER_NS = (1 << 63) - 1
 POLL = 0.01  # s of real time, between two looks at what others do
 LONGEST_WAIT = 900  # s of the virtual clock, of a call without a timeout
 SETTLED = 100_000  # steps at one moment
+UPTIME_S = 100_000_000
+MARKERS = scripts.MARKER, scripts.MARKER_SHA1
+INCOMPLETE = object()
+ALL_QUIET = (1 << 64) - 1
+REFUSED = "connection refused"
 
 
 class World:
-    """Hold the servers, the clients and the clock; see `MemoryMasters`."""
+    """Hold the servers, the engines and the clock; see `MemoryMasters`."""
 
     def __init__(self, n: int, auto_advance: bool) -> None:
         self._now_ns = EPOCH_NS
@@ -48,7 +75,7 @@ class World:
             self.server(f"memory-{index}:6379")
         self.wakes: list[Callable[[], None]] = []  # of event loops, at each settling
         self.waiting: dict[int, Callable[[], bool]] = {}  # by thread: is it over?
-        self._clients: list[ReferenceType[Client]] = []
+        self._engines: list[ReferenceType[EngineByHand]] = []
         self._owner = os.getpid()
 
     # --- the clock --------------------------------------------------------------------
@@ -60,10 +87,10 @@ class World:
     def next_ns(self) -> int:
         """Return when something is due, NEVER_NS if nothing is."""
         due = [NEVER_NS, *self.sleepers]
-        for each in self._clients:
-            if client := each():
-                due.append(client.engine.next_ns)
-                if client.keeper and (kept_ns := client.keeper.next_ns) is not None:
+        for each in self._engines:
+            if engine := each():
+                due.append(engine.engine.next_ns)
+                if engine.keeper and (kept_ns := engine.keeper.next_ns) is not None:
                     due.append(kept_ns)
         return min(due)
 
@@ -102,7 +129,7 @@ class World:
     def _have_all_left(self) -> bool:
         return not any(is_over() for is_over in self.waiting.values())
 
-    # --- the servers and their clients ------------------------------------------------
+    # --- the servers and the engines --------------------------------------------------
 
     def server(self, name: str) -> Server:
         """Return the server of this name; the first call starts it."""
@@ -112,11 +139,11 @@ class World:
         self.servers.append(Server(name, len(self.servers), self.now_ns))
         return self.servers[-1]
 
-    def add(self, client: Client) -> None:
-        """Take a client in."""
+    def add(self, engine: EngineByHand) -> None:
+        """Take an engine in."""
         with self.changed:
-            self._clients = [each for each in self._clients if each() is not None]
-            self._clients.append(ref(client))
+            self._engines = [each for each in self._engines if each() is not None]
+            self._engines.append(ref(engine))
 
     def check_process(self) -> None:
         """Raise RuntimeError in a forked child: its masters are others than these."""
@@ -127,11 +154,11 @@ class World:
             )
 
     def settle(self) -> None:
-        """Do all that takes no time, of all clients."""
+        """Do all that takes no time, of all engines."""
         for _ in range(SETTLED):
-            clients = [client for each in self._clients if (client := each())]
-            moved = [client.step() for client in clients]
-            kept = [client.keeper.step() for client in clients if client.keeper]
+            engines = [engine for each in self._engines if (engine := each())]
+            moved = [engine.step() for engine in engines]
+            kept = [engine.keeper.step() for engine in engines if engine.keeper]
             if not any(moved) and not any(kept):
                 break
         for wake in self.wakes:
@@ -157,3 +184,323 @@ class World:
         """Make the calls of `on_lost`."""
         while self.calls:
             self.calls.pop(0)()
+
+
+# --- patience -------------------------------------------------------------------------
+
+# How long a call lets others act, in real time, before it moves the clock. Where each
+# of them waits as well, nobody will release what it waits for. The innermost frames of
+# threads show that, and the timers and tasks of event loops.
+WAITING = 0.05  # s: all others wait; one that was woken just now comes by then
+READING = 1.0  # s: a loop has connections, or it is uvloop, whose timers are hidden
+WORKING = 10.0  # s: somebody works or sleeps
+WAITS = {"wait", "_wait_for_tstate_lock", "join", "_worker", "_shutdown"}
+
+
+def patience(waiting: dict[int, Any], loop: Any) -> float:
+    """Return it (s): `waiting` as of World; `loop` of the task that asks, or None."""
+    frames, here = sys._current_frames(), threading.get_ident()
+    frames.pop(here, None)  # this frame would hold itself
+    most = patience_with_loop(loop) if loop else 0.0
+    for thread in threading.enumerate():
+        ident = thread.ident or 0
+        frame, is_over = frames.get(ident), waiting.get(ident)
+        module = frame.f_globals.get("__name__") if frame else None
+        if ident == here:
+            continue
+        if frame is None or (is_over and is_over()):  # a greenlet, or woken
+            return WORKING
+        most = max(most, WAITING)
+        if module == "selectors" and frame.f_back:
+            most = max(most, patience_with_loop(frame.f_back.f_locals.get("self")))
+        elif not is_over and (
+            module not in ("threading", "concurrent.futures.thread")
+            or frame.f_code.co_name not in WAITS
+            or not (thread.daemon or frame.f_locals.get("timeout") in (None, -1))
+        ):
+            return WORKING
+    return most
+
+
+def patience_with_loop(loop: Any) -> float:
+    """Return it for all tasks of an event loop that come later, or wait."""
+    if type(loop).__module__.startswith("uvloop"):
+        return WORKING if any(map(works, asyncio.all_tasks(loop))) else READING
+    if getattr(loop, "_ready", True):  # or no loop of asyncio
+        return WORKING
+    for timer in loop._scheduled:
+        name = getattr(timer._callback, "__name__", None)
+        if name != "_advance" and not timer.cancelled():
+            return WORKING
+    return READING if len(loop._selector.get_map()) > 1 else 0.0  # its own pipe
+
+
+def works(task: Any) -> bool:
+    """Return whether a task can run, or waits for the real time."""
+    at, names = task.get_coro(), set[str]()
+    while at is not None:
+        names.add(getattr(at, "__name__", ""))
+        at = getattr(at, "cr_await", None)
+    waiter = getattr(task, "_fut_waiter", None)
+    return waiter is None or waiter.done() or bool(names & {"sleep", "wait_for"})
+
+
+# --- servers --------------------------------------------------------------------------
+
+
+class Server:
+    """One master: a model, with a run and connections; `clock` is its wall clock."""
+
+    def __init__(self, name: str, index: int, clock: Callable[[], int]) -> None:
+        self.name, self._index, self._clock = name, index, clock
+        self.model = Model()
+        self.connections: list[Connection] = []
+        self._starts = 0
+        self.start()
+        self._has_voted_for_long = True
+
+    def start(self) -> None:
+        """Begin a process: a new run id, no scripts, no keys."""
+        self._starts += 1
+        run_id = b"%020x%020x" % (self._index, self._starts)
+        self.model.start(run_id, self._clock() // 10**9 - UPTIME_S)
+        self.model.keys.clear()
+        self._has_voted_for_long = False
+        self.is_down = False
+
+    def stop(self) -> None:
+        """End the process, with its connections."""
+        self.is_down = True
+        for connection in self.connections:
+            connection.error = connection.error or "connection reset by peer"
+        self.connections.clear()
+
+    def connect(self) -> Connection:
+        """Open a connection."""
+        self.connections = [each for each in self.connections if not each.error]
+        self.connections.append(Connection(self))
+        return self.connections[-1]
+
+    def put(self, key: bytes, token: bytes, ttl_ms: int) -> None:
+        """Set a key, whoever has it."""
+        self.model.keys.now_us = self._clock() // 1000
+        self.model.keys.put(key, token, ttl_ms)
+
+    def _keep_marker(self, marker: bytes) -> None:
+        # No client has to wait for masters that were never restarted.
+        if not self.model.keys.exists(marker):
+            self.model.keys.put(marker, self.model.run_id)
+
+    def execute(self, words: list[bytes], speaker: object = None) -> bytes:
+        """Do one command; return its reply."""
+        if self._has_voted_for_long and words[1:2] and words[1] in MARKERS:
+            self._keep_marker(words[3])
+        return self.model.execute(words, speaker, self._clock() // 1000)
+
+
+class Connection:
+    """One engine's connection: the bytes on their way to it, and its end."""
+
+    def __init__(self, server: Server) -> None:
+        self.server = server
+        self.inbox = b""
+        self.error = ""
+        self.is_reported = False  # that it is open
+        self._reader = Reader(notEnoughData=INCOMPLETE)
+
+    def send(self, data: bytes) -> None:
+        """Have the server execute all whole commands in the engine's bytes."""
+        if self.error:
+            return
+        self._reader.feed(data)
+        while (words := self._reader.gets()) is not INCOMPLETE:
+            self.inbox += self.server.execute(words, self)
+            for connection, push in self.server.model.pushes.take():
+                connection.inbox += push
+
+    def drop(self) -> None:
+        """Close it from the engine's end."""
+        self.error = self.error or "closed"
+        self.server.model.forget(self)
+
+
+# --- engines --------------------------------------------------------------------------
+
+
+class EngineByHand:
+    """The engine of one FastRedlock, its connections, and the keeper of its leases."""
+
+    def __init__(self, driver: BaseDriver, world: World) -> None:
+        self.engine = driver.engine
+        self.world = world
+        self.keeper: MemoryKeeper | None = None
+        self._begun = by_hand_engine(self.engine)
+        self._limits: dict[int, int] = {}  # by caller
+        self._servers = [world.server(each.name) for each in driver.settings.endpoints]
+        self._connections: list[Connection | None] = [None] * len(self._servers)
+        world.add(self)
+
+    def submit(self, work: Round | Batch, caller: int) -> int:
+        """Run a round or a batch, as far as that takes no time; return its limit."""
+        limit_ns = self.limit(caller, work)
+        self.world.settle()
+        self.begin(work)
+        self.world.settle()
+        return limit_ns
+
+    def begin(self, work: Round | Batch) -> None:
+        """Begin a round or a batch; raise FastRedlockError after close()."""
+        rounds = [work] if isinstance(work, Round) else work.rounds
+        is_release = bool(rounds) and rounds[0].operation is Operation.RELEASE
+        if self.engine.is_closed and not is_release:
+            raise FastRedlockError(CLOSED)
+        now_ns = self.world.now_ns()
+        if by_hand_hand_on(self.engine, work, now_ns) is None:
+            by_hand_submit(self.engine, work, now_ns)
+
+    def limit(self, caller: int, work: Round | Batch | None = None) -> int:
+        """Return when the timeout of a call ends; without one when the call began."""
+        now_ns, at = self.world.now_ns(), work if isinstance(work, Round) else None
+        is_later = at and (at.attempt > 1 or at.operation is Operation.INSPECT)
+        if work is not None and not is_later:
+            self.world.called_at = time.monotonic()
+            self._limits[caller] = now_ns + max(at.left_ns if at else 0, 0)
+        return self._limits.get(caller, now_ns)
+
+    def deliver(self, work: Round | Batch) -> None:
+        """Check the validity at the return to the caller; undo one that is over."""
+        by_hand_return(self.engine, work, self.world.now_ns())
+        self.world.settle()
+
+    def withdraw(self, work: Round | Batch) -> None:
+        """Roll back what its caller has given up; a release is sent."""
+        with self.world.changed:
+            by_hand_withdraw(self.engine, work, self.world.now_ns())
+            self.world.settle()
+
+    def keep(self, driver: BaseDriver, kept: Kept) -> MemoryKeeper:
+        """Keep a lease from now on, or look at its times again; does not block."""
+        with self.world.changed:
+            self.keeper = self.keeper or MemoryKeeper(driver, self)
+            self.keeper.keep(kept)
+            return self.keeper
+
+    def close(self) -> None:
+        """Close all connections; what is under way ends."""
+        with self.world.changed:
+            if self.engine.is_closed:
+                return
+            by_hand_begin_close(self.engine, self.world.now_ns())
+            self.world.settle()
+            by_hand_end_close(self.engine, self.world.now_ns())
+            for index in range(len(self._connections)):
+                self._drop(index)
+
+    # --- bytes ------------------------------------------------------------------------
+
+    def step(self) -> bool:
+        """Move the bytes that are there, take what is due; return whether any moved."""
+        arrivals, quiet = self._arrivals()
+        by_hand_take_events(self.engine, arrivals, quiet, self.world.now_ns())
+        sent = self._send()
+        return bool(arrivals) or sent or bool(self._begun)
+
+    def _arrivals(self) -> tuple[list[tuple[int, bool, bytes, str]], int]:
+        arrivals: list[tuple[int, bool, bytes, str]] = []
+        quiet = ALL_QUIET
+        for index in self._open():
+            arrivals.append((index, False, b"", REFUSED))
+            quiet &= ~(1 << index)
+        for index, connection in enumerate(self._connections):
+            if connection is None:
+                continue
+            is_new = not connection.is_reported
+            if is_new or connection.inbox or connection.error:
+                arrivals.append((index, is_new, connection.inbox, connection.error))
+                quiet &= ~(1 << index)
+                connection.is_reported, connection.inbox = True, b""
+            if connection.error:
+                self._drop(index)
+        return arrivals, quiet
+
+    def _open(self) -> list[int]:
+        """Connect where the engine has begun to; return those that refuse."""
+        refused = []
+        while self._begun:
+            index = self._begun.pop(0)
+            self._drop(index)
+            if self._servers[index].is_down:
+                refused.append(index)
+            else:
+                self._connections[index] = self._servers[index].connect()
+        return refused
+
+    def _send(self) -> bool:
+        outgoing = by_hand_all_outgoing(self.engine) or ()
+        for index, data in outgoing:
+            if connection := self._connections[index]:
+                connection.send(data)
+        return bool(outgoing)
+
+    def _drop(self, index: int) -> None:
+        if connection := self._connections[index]:
+            connection.drop()
+        self._connections[index] = None
+
+
+class MemoryKeeper(BaseKeeper):
+    """Renew the leases of one driver where the clock has come so far: no thread."""
+
+    __slots__ = ("_engine", "_under_way")
+
+    def __init__(self, driver: BaseDriver, engine: EngineByHand) -> None:
+        super().__init__(driver, Calls(), Calls())
+        self._engine = engine
+        self._under_way: list[tuple[list[Kept], list[Round], Batch]] = []
+
+    @property
+    def next_ns(self) -> int | None:
+        """When something is due; None: nothing is kept."""
+        return self._keeping.next_ns
+
+    def keep(self, kept: Kept) -> None:
+        """Keep a lease from now on, or look at its times again."""
+        self._keeping.add(kept, self._driver.now_ns())
+
+    def drop(self, kept: Kept) -> None:
+        """Take note of a release: it is dropped when the clock comes to it."""
+
+    def step(self) -> bool:
+        """Do what is due; return whether there was anything."""
+        now_ns, did = self._driver.now_ns(), False
+        while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
+            did = True
+            renewals, rounds = self._due(now_ns)
+            if renewals:
+                self._renew(renewals, rounds, now_ns)
+        ended = [each for each in self._under_way if each[2].is_finished]
+        for each in ended:
+            self._under_way.remove(each)
+            self._end(each[0], each[1])
+        if self._notes:
+            self._call()
+        return did or bool(ended)
+
+    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+        batch = Batch(rounds)
+        try:
+            self._engine.begin(batch)
+        except FastRedlockError:  # closed
+            self._give_up(renewals, now_ns)
+            return
+        self._under_way.append((renewals, rounds, batch))
+
+    def _call(self) -> None:
+        if self._make_calls not in self._engine.world.calls:
+            self._engine.world.calls.append(self._make_calls)
+
+    def _make_calls(self) -> None:
+        ending = self._losses.make_all()
+        ending = self._notes.make_all() or ending
+        if ending is not None:
+            raise ending

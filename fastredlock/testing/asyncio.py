@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
-from .._core import DEFAULT_RESOURCE
 from ..asyncio import FastRedlock
-from ._loop_driver import MemoryLoopDriver
-from ._masters import MemoryMasters, end_of
-from .memory import masters_of, named, settings_of
+from ._drivers import MemoryLoopDriver
+from .memory import BaseMemoryLocks, MemoryMasters, end_of
 
 __all__ = ["MemoryLocks", "advance"]
 
 ITERATIONS = 5  # of the loop: a task that was woken comes to its next wait
 
 
-class MemoryLocks(FastRedlock):
+class MemoryLocks(BaseMemoryLocks, FastRedlock):
     """Be a `fastredlock.asyncio.FastRedlock` for tests; see the one that blocks.
 
     `advance` is awaited: tasks whose calls end meanwhile run between its steps.
@@ -24,33 +21,11 @@ class MemoryLocks(FastRedlock):
 
     __slots__ = ("masters",)
 
-    def __init__(
-        self,
-        masters: MemoryMasters | None = None,
-        resource: str | bytes = "fastredlock",
-        *,
-        auto_advance: bool = False,
-        **options: Any,
-    ) -> None:
-        self.masters: MemoryMasters = masters_of(masters, auto_advance)
-        settings = settings_of(self.masters, resource, options)
-        self._driver = MemoryLoopDriver(settings, self.masters._world)
-        if settings.observer is not None:
-            self._observe(settings.observer)
+    _in_memory = MemoryLoopDriver
 
     async def advance(self, seconds: float) -> None:
         """Let `seconds` pass: what is due meanwhile is done, each at its time."""
         await advance(self.masters, seconds)
-
-    def lose(self, resource: str | bytes = DEFAULT_RESOURCE) -> None:
-        """Delete a key on every master: `MemoryMasters.lose`."""
-        self.masters.lose(named(self, resource))
-
-    def steal(
-        self, resource: str | bytes = DEFAULT_RESOURCE, *, ttl: float = 10.0
-    ) -> bytes:
-        """Let another client hold a resource: `MemoryMasters.steal`."""
-        return self.masters.steal(named(self, resource), ttl=ttl)
 
 
 async def advance(masters: MemoryMasters, seconds: float) -> None:

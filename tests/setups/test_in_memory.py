@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import subprocess
+import sys
 from typing import Any
 
 import pytest
@@ -13,10 +15,12 @@ from fastredlock import (
     FastRedlockError,
     LeaseLostError,
 )
+from fastredlock._locking.driver import Driver
 from fastredlock.asyncio import FastRedlock as LoopFastRedlock
 from fastredlock.compat import redlock
 from fastredlock.observer import Observer
 from fastredlock.testing import MemoryLocks, in_memory
+from fastredlock.testing._lua import runtime
 from fastredlock.testing.asyncio import advance
 
 NOWHERE = [f"redis://nobody:secret@127.0.0.1:{port}" for port in (1, 2, 3)]
@@ -170,3 +174,20 @@ def test_thief_when_no_client_has_named_a_master_then_is_an_error() -> None:
     masters._world.servers.clear()
     with pytest.raises(FastRedlockError, match="no master"):
         masters.steal("r")
+
+
+def test_masters_in_memory_without_lupa_then_name_its_extra(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    runtime.cache_clear()
+    monkeypatch.setitem(sys.modules, "lupa.lua51", None)
+    for enter in (MemoryLocks, in_memory().__enter__):
+        with pytest.raises(ImportError, match=r"install 'fastredlock\[testing\]'"):
+            enter()
+    assert FastRedlock._new_driver is Driver
+
+
+def test_import_of_the_servers_loads_no_lua() -> None:
+    code = "import sys, fastredlock.testing; print('lupa' in sys.modules)"
+    command = [sys.executable, "-c", code]
+    assert subprocess.check_output(command, text=True) == "False\n"

@@ -14,7 +14,6 @@ from hiredis import Reader
 
 from fastredlock._options import scripts
 from fastredlock.testing._model import Model
-from fastredlock.testing._replies import keys_and_arguments
 
 from .question import RELEASE
 from .world import FOREVER_NS, Clock, World
@@ -157,7 +156,7 @@ class Server:
     def _give_away(self, words: list[bytes], token: bytes) -> None:
         # Whatever is there gets the token that is released.
         is_script = words[0] not in NATIVE
-        for key in keys_and_arguments(words)[0] if is_script else words[1:2]:
+        for key in words[3 : 3 + int(words[2])] if is_script else words[1:2]:
             if self.token_at(key) is not None:
                 self.put(key, token)
 
@@ -218,14 +217,14 @@ class Server:
 
     def _members(self, key: bytes) -> list[bytes]:
         value = self.model.keys.value(key)
-        return self.model.keys.zrange(key) if isinstance(value, dict) else []
+        return self.model.keys.zrange(key, 0, -1) if isinstance(value, dict) else []
 
     def queues(self) -> list[bytes]:
         """List the resources that have a queue."""
         return [
             key.removeprefix(QUEUE)
             for key, value in self._items()
-            if key.startswith(QUEUE) and type(value) is dict
+            if key.startswith(QUEUE) and type(value) is not bytes
         ]
 
     def move(self, resource: bytes) -> None:

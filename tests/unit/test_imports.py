@@ -44,8 +44,6 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
 )
 # Arrows against the ranks, and of circles, that are still to go.
 LEFT = {
-    ("testing._world", "testing._client"),
-    ("testing._keeper", "testing._client"),
     ("compat.aioredlock.lock", "compat.aioredlock.algorithm"),
     ("demo.view", "demo.play"),
 }

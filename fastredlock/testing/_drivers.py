@@ -1,20 +1,20 @@
-"""The awaitable driver of masters in memory."""
+"""The drivers of masters in memory: one that blocks, and one that is awaited."""
 
 from __future__ import annotations
 
 import asyncio
+from _thread import LockType, get_ident
 from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any, cast
 from weakref import ref
 
 from .._core import AsyncioDriver, Batch, Round
+from .._locking.driver import Driver
 from .._locking.loop_driver import LoopDriver
 from .._locking.validity import Kept
 from .._options.settings import Settings
-from ._client import Client
-from ._keeper import MemoryKeeper
-from ._world import POLL, World
+from ._world import POLL, EngineByHand, World
 
 if TYPE_CHECKING:
     from asyncio import AbstractEventLoop, Future, TimerHandle
@@ -22,18 +22,85 @@ if TYPE_CHECKING:
     Waiting = tuple["Future[int]", Callable[[], bool], Callable[[], int]]
 
 
-class MemoryLoopDriver(LoopDriver):
-    """Run rounds on masters in memory, for the tasks of one loop."""
+class MemoryDriver(Driver):
+    """Run rounds on masters in memory; any number of threads may."""
 
-    __slots__ = ("client", "now_ns", "world")
+    __slots__ = ("_by_hand", "now_ns", "world")
 
     def __init__(self, settings: Settings, world: World) -> None:
         super().__init__(settings)
         self.runs_in_core = False
         self.world = world
         self.now_ns = world.now_ns  # type: ignore[method-assign]
-        self.client = Client(self, world)
-        world.add(self.client)
+        self._by_hand = EngineByHand(self, world)
+
+    def run(self, work: Round | Batch) -> None:
+        """Run a round or a batch until it is closed; a lost one is rolled back.
+
+        Blocks where it has to wait. Raises FastRedlockError after close().
+        """
+        world = self.world
+        world.check_process()
+        with world.changed:
+            try:
+                limit_ns = self._by_hand.submit(work, get_ident())
+                if not work.is_finished:
+                    world.wait_until(lambda: work.is_finished, limit_ns)
+                self._by_hand.deliver(work)
+            except BaseException:
+                self._by_hand.withdraw(work)
+                raise
+        world.call()
+        if self.engine.unlogged:
+            self.log_warnings()
+
+    def abandon(self, work: Round | Batch) -> None:
+        """Roll back a round or a batch whose caller has left."""
+        self._by_hand.withdraw(work)
+
+    def sleep(self, seconds: float) -> None:
+        """Wait until the clock has come so far."""
+        self._wait(int(seconds * 1e9), lambda: False)
+
+    def wait(self, gate: LockType, ns: int) -> None:
+        """Wait until the gate is released, or the clock has come so far."""
+        self._wait(ns, lambda: not gate.locked())
+        gate.acquire(blocking=False)
+
+    def _wait(self, ns: int, is_woken: Callable[[], bool]) -> None:
+        world = self.world
+        with world.changed:
+            until_ns = world.now_ns() + ns
+            world.sleepers.append(until_ns)
+            try:
+                world.wait_until(
+                    lambda: world.now_ns() >= until_ns or is_woken(),
+                    self._by_hand.limit(get_ident()),
+                )
+            finally:
+                world.sleepers.remove(until_ns)
+        world.call()
+
+    def keep(self, kept: Kept) -> Any:
+        """Keep a lease from now on, or look at its times again; does not block."""
+        return self._by_hand.keep(self, kept)
+
+    def close(self) -> None:
+        """Close all connections."""
+        self._by_hand.close()
+
+
+class MemoryLoopDriver(LoopDriver):
+    """Run rounds on masters in memory, for the tasks of one loop."""
+
+    __slots__ = ("by_hand", "now_ns", "world")
+
+    def __init__(self, settings: Settings, world: World) -> None:
+        super().__init__(settings)
+        self.runs_in_core = False
+        self.world = world
+        self.now_ns = world.now_ns  # type: ignore[method-assign]
+        self.by_hand = EngineByHand(self, world)
 
     def _take_over(
         self, old: AsyncioDriver | None, loop: AbstractEventLoop
@@ -46,11 +113,7 @@ class MemoryLoopDriver(LoopDriver):
 
     def keep(self, kept: Kept) -> Any:
         """Keep a lease from now on, or look at its times again."""
-        with self.world.changed:
-            if self.client.keeper is None:
-                self.client.keeper = MemoryKeeper(self, self.client)
-            self.client.keeper.keep(kept)
-            return self.client.keeper
+        return self.by_hand.keep(self, kept)
 
     def call_later(
         self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]
@@ -63,8 +126,7 @@ class MemoryLoopDriver(LoopDriver):
     async def close(self) -> None:
         """Close all connections."""
         self.here()
-        with self.world.changed:
-            self.client.close()
+        self.by_hand.close()
 
 
 class Here:
@@ -72,8 +134,8 @@ class Here:
 
     def __init__(self, driver: MemoryLoopDriver, loop: AbstractEventLoop) -> None:
         self.loop = loop
-        self._client, self._engine = driver.client, driver.engine
-        self._world = driver.world
+        self._by_hand, self._world = driver.by_hand, driver.world
+        self.abandon = driver.by_hand.withdraw
         self._waiting: list[Waiting] = []
 
     def is_here(self) -> bool:
@@ -93,8 +155,7 @@ class Here:
         """Begin a round or a batch; return the future of its end."""
         self._world.check_process()
         with self._world.changed:
-            limit_ns = self._client.limit(id(asyncio.current_task()), work)
-            self._client.submit(work)
+            limit_ns = self._by_hand.submit(work, id(asyncio.current_task()))
             return self._wait(
                 lambda: work.is_finished, lambda: self._deliver(work), limit_ns
             )
@@ -105,15 +166,10 @@ class Here:
         with world.changed:
             until_ns = world.now_ns() + int(seconds * 1e9)
             world.sleepers.append(until_ns)
-            limit_ns = self._client.limit(id(asyncio.current_task()))
+            limit_ns = self._by_hand.limit(id(asyncio.current_task()))
             future = self._wait(lambda: world.now_ns() >= until_ns, lambda: 0, limit_ns)
         future.add_done_callback(lambda _: world.sleepers.remove(until_ns))
         return future
-
-    def abandon(self, work: Round | Batch) -> None:
-        """Roll back a round or a batch whose caller has left."""
-        with self._world.changed:
-            self._client.withdraw(work)
 
     def retire(self) -> None:
         """Leave nothing on the loop: there is nothing."""
@@ -121,8 +177,8 @@ class Here:
     leave = retire
 
     def _deliver(self, work: Round | Batch) -> int:
-        self._client.deliver(work)
-        return len(self._engine.unlogged)
+        self._by_hand.deliver(work)
+        return len(self._by_hand.engine.unlogged)
 
     # --- waiting ----------------------------------------------------------------------
 
