@@ -2,8 +2,8 @@
 
     python -m tests.mutants.simulated [--only WORD] [--seconds 120]
 
-Prints the rows of the table in tests/sim/README.md. Most are mutants, which have tests
-of every kind against them; here the simulator is alone.
+They are mutants of the catalogue, which have tests of every kind against them; here the
+simulator is alone.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from fastredlock._locking.driver import CLOSED, Driver
 from fastredlock._locking.loop_driver import LoopDriver
 from fastredlock.errors import FastRedlockError
 
-from .steps import SLEEP, Steps
+from .world import SLEEP, Steps
 
 if TYPE_CHECKING:
     from fastredlock._locking.validity import Kept

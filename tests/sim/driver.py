@@ -4,7 +4,6 @@ What is mirrored is which worker calls the engine, and when: one leads, the othe
 followers, or are elected; `close` waits for the replies in flight. Whatever is decided
 is decided by the engine. Where those files change, this one must. In a process that is
 sharing, the workers are tasks of one event loop: each takes the replies that are there.
-The steps that its generators yield: steps.py.
 """
 
 from __future__ import annotations
@@ -29,8 +28,7 @@ from fastredlock._core import (
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
 
-from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT, Steps
-from .world import FOREVER_NS, S
+from .world import CHECKPOINT, FOREVER_NS, MUTEX, SLEEP, WAIT, S, Steps
 
 if TYPE_CHECKING:
     from .process import Process

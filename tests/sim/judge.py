@@ -158,27 +158,30 @@ class Judge:
         self.leases += until_ns > now_ns
         for key in keys_of(lease):
             self.granted_ns[key] = now_ns
-            self._hold(key, Hold(lease, process.index, until_ns))
+            self._hold_alone(key, Hold(lease, process.index, until_ns))
         if lease._round.slot >= 0:
             self._hold_slot(Hold(lease, process.index, until_ns))
 
-    def _hold(self, key: bytes, ours: Hold) -> None:
+    def _hold(self, key: bytes, ours: Hold) -> list[Hold]:
+        """Note one; return all that are valid beside it."""
         now_ns = self.world.now_ns
         others = [
             hold
             for hold in self._holds.get(key, ())
             if hold.until_ns > now_ns and hold.lease is not ours.lease
         ]
-        if ours.until_ns > now_ns:
-            for hold in others:
-                self.fail(
-                    "I1",
-                    f"process {ours.owner} holds {key.decode()} by "
-                    f"{name_of(ours.lease)}, process {hold.owner} by "
-                    f"{name_of(hold.lease)} until {hold.until_ns / 1e9:.6f} s",
-                )
-            others.append(ours)
-        self._holds[key] = others
+        is_valid = ours.until_ns > now_ns
+        self._holds[key] = [*others, ours] if is_valid else others
+        return others if is_valid else []
+
+    def _hold_alone(self, key: bytes, ours: Hold) -> None:
+        for hold in self._hold(key, ours):
+            self.fail(
+                "I1",
+                f"process {ours.owner} holds {key.decode()} by "
+                f"{name_of(ours.lease)}, process {hold.owner} by "
+                f"{name_of(hold.lease)} until {hold.until_ns / 1e9:.6f} s",
+            )
 
     # --- I14, I15 ---------------------------------------------------------------------
 
@@ -196,24 +199,15 @@ class Judge:
 
     def _hold_slot(self, ours: Hold) -> None:
         # Of all slots together: it does not ask which is whose.
-        now_ns, (key,) = self.world.now_ns, keys_of(ours.lease)
+        (key,) = keys_of(ours.lease)
         name = key[: key.rindex(b"#") + 1]
-        others = [
-            hold
-            for hold in self._holds.get(name, ())
-            if hold.until_ns > now_ns and hold.lease is not ours.lease
-        ]
-        if ours.until_ns > now_ns:
-            others.append(ours)
-            self.excuses["no excuse: slots that were held beside others"] += (
-                len(others) > 1
-            )
-        if len(others) > self.permits[name]:
-            holders = ", ".join(name_of(hold.lease) for hold in others)
+        if self._hold(name, ours):
+            self.excuses["no excuse: slots that were held beside others"] += 1
+        if len(self._holds[name]) > self.permits[name]:
+            holders = ", ".join(name_of(hold.lease) for hold in self._holds[name])
             self.fail(
                 "I14", f"{name.decode()} of {self.permits[name]} is held by {holders}"
             )
-        self._holds[name] = others
 
     def on_permit(self, process: Process, permit: Permit) -> None:
         """A rate was entered: as a lease, for as long as it is a permission."""
@@ -224,7 +218,7 @@ class Judge:
             f"{until_ns / 1e9:.6f} by {round.resource.decode()}"
         )
         self.granted_ns[round.resource] = now_ns
-        self._hold(round.resource, Hold(permit, process.index, until_ns))
+        self._hold_alone(round.resource, Hold(permit, process.index, until_ns))
 
     def on_begin(self, name: bytes, per_ns: int) -> None:
         """Somebody begins, by a permit of a rate that is valid by its own clock."""

@@ -15,8 +15,7 @@ from fastredlock._locking.renewals import Keeping, end_of
 from fastredlock._locking.validity import Kept, kept_of
 from fastredlock.errors import LeaseLostError
 
-from .steps import SLEEP, Steps
-from .world import MS
+from .world import MS, SLEEP, Steps
 
 if TYPE_CHECKING:
     from fastredlock import Lease

@@ -27,8 +27,7 @@ from fastredlock._options.settings import Settings
 from .calls import new_locks
 from .driver import Driver
 from .network import Connection, Path
-from .steps import WAIT, Steps
-from .world import EPOCH_NS, FOREVER_NS, Clock, World
+from .world import EPOCH_NS, FOREVER_NS, WAIT, Clock, Steps, World
 
 if TYPE_CHECKING:
     from fastredlock._locking.validity import Kept

@@ -16,9 +16,8 @@ from .keeper import SimKeeper
 from .network import Path
 from .process import Process, new_settings
 from .server import Server
-from .steps import SLEEP
 from .worker import Habits, Worker
-from .world import EPOCH_NS, FOREVER_NS, MS, Clock, S, World
+from .world import EPOCH_NS, FOREVER_NS, MS, SLEEP, Clock, S, World
 
 NOTHING = Habits(resources=("r",), ttls_ms=(1000,))
 
@@ -87,49 +86,46 @@ def said_by(scenario: Callable[..., None], *arguments: Any) -> str:
     return ""
 
 
-def five_servers_one_restarts(max_ttl: float | None) -> Stage:
+def five_servers_one_restarts(
+    max_ttl: float | None, age_s: int = 0, is_new: bool = True
+) -> Stage:
     """The example of the Redlock page, "Performance, crash recovery and fsync".
 
     A takes the lock on servers 0, 1, 2 of five. Server 2 restarts, and has forgotten.
-    B, which does not reach 0 and 1, gets 2, 3, 4.
+    B, which does not reach 0 and 1, gets 2, 3, 4; it reconnects in between.
     """
     stage = Stage(5, max_ttl=max_ttl)
     a, b = stage.process(), stage.process()
-    stage.take(a, "warm-up")
-    stage.do(a, a.release(stage.leases["warm-up"]))
+    for worker in (a,) if is_new else (a, b):
+        stage.take(worker, "warm-up")
+        stage.do(worker, worker.release(stage.leases["warm-up"]))
     stage.cut_off(a, 3, 4)
     stage.take(a, "A")
-    stage.restart(2)
-    stage.cut_off(b, 0, 1)
-    try_to_take(stage, b, "B")
-    return stage
-
-
-def five_servers_one_is_replaced(max_ttl: float | None, is_new: bool) -> Stage:
-    """The same; but the empty server that comes back as 2 has been up for long.
-
-    A failover to another machine, or a wall clock that was set forward after a restart.
-    B had a connection to the old server, or it is new and knows nothing (is_new). In
-    the first case other clients have asked the other server before: it has a marker.
-    """
-    stage = Stage(5, max_ttl=max_ttl)
-    a, b = stage.process(), stage.process()
-    stage.take(a, "warm-up")
-    stage.do(a, a.release(stage.leases["warm-up"]))
-    if not is_new:
-        stage.take(b, "warm-up of B")
-        stage.do(b, b.release(stage.leases["warm-up of B"]))
-    stage.cut_off(a, 3, 4)
-    stage.take(a, "A")
-    stage.servers[2].age_s = 3600
+    stage.servers[2].age_s = age_s
     stage.restart(2)
     if not is_new:
         stage.servers[2].mark()
     stage.cut_off(b, 0, 1)
-    for _ in range(5):  # B reconnects in between
+    for _ in range(5):
         try_to_take(stage, b, "B")
         stage.world.run(stage.world.now_ns + 50 * MS)
     return stage
+
+
+def five_servers_one_is_new(max_ttl: float | None) -> Stage:
+    """The same; but the empty server that comes back as 2 has been up for long.
+
+    A failover to another machine, or a wall clock that was set forward after a restart.
+    """
+    return five_servers_one_restarts(max_ttl, 3600)
+
+
+def five_servers_one_is_replaced(max_ttl: float | None) -> Stage:
+    """The same, and B had a connection to the old server.
+
+    Other clients have asked the other server before: it has a marker.
+    """
+    return five_servers_one_restarts(max_ttl, 3600, is_new=False)
 
 
 def try_to_take(stage: Stage, worker: Worker, name: str, ttl_ms: int = 1000) -> None:
@@ -232,12 +228,15 @@ def extend(stage: Stage, worker: Worker, lease: Lease, ttl: float) -> None:
     stage.do(worker, steps())
 
 
-def keep(stage: Stage, worker: Worker, name: str) -> Lease:
-    """Keep a lease from now on, by a keeper of its process; return it."""
-    keeper = SimKeeper(worker.process, Worker(worker.process, NOTHING, FOREVER_NS))
-    lease = stage.leases[name]
-    keeper.keep(lease)
-    return lease
+def kept_lease(for_ns: int) -> tuple[Stage, Worker, Worker, Lease]:
+    """Let A keep a lease by a keeper of its process, for so long; return B, too."""
+    stage = Stage(3)
+    a, b = stage.process(), stage.process()
+    stage.take(a, "A")
+    lease = stage.leases["A"]
+    SimKeeper(a.process, Worker(a.process, NOTHING, FOREVER_NS)).keep(lease)
+    stage.world.run(stage.world.now_ns + for_ns)
+    return stage, a, b, lease
 
 
 def watch(stage: Stage, lease: Lease, for_ns: int) -> int:
@@ -254,11 +253,7 @@ def a_kept_lease_and_clocks_that_are_set(by_ns: int) -> tuple[int, Lease]:
     Forward, its keys are gone at once: that is told at the next renewal, and B, which
     comes after, takes the lock. Returns when the loss was told (ns after), or 5 s.
     """
-    stage = Stage(3)
-    a, b = stage.process(), stage.process()
-    stage.take(a, "A")
-    lease = keep(stage, a, "A")
-    stage.world.run(stage.world.now_ns + 2500 * MS)
+    stage, _, b, lease = kept_lease(2500 * MS)
     for server in stage.servers[:2]:
         server.clock.origin_ns += by_ns
     took_ns = watch(stage, lease, 5 * S)
@@ -274,11 +269,7 @@ def a_kept_lease_and_a_holder_that_pauses(for_ns: int) -> Lease:
     When A goes on, nothing that it renews may touch the key of B, and its loss is told
     before anything else. Returns the lease of A.
     """
-    stage = Stage(3)
-    a, b = stage.process(), stage.process()
-    stage.take(a, "A")
-    lease = keep(stage, a, "A")
-    stage.world.run(stage.world.now_ns + 1500 * MS)
+    stage, a, b, lease = kept_lease(1500 * MS)
     a.process.pause(for_ns)
     stage.world.run(stage.world.now_ns + for_ns - 10 * MS)
     try_to_take(stage, b, "B", 60_000)

@@ -18,10 +18,9 @@ from .network import Path
 from .orphans import Orphans
 from .process import Process, new_settings
 from .server import DELEX, DELIFEQ, Server
-from .steps import SLEEP
 from .waiters import Waiters
 from .worker import Habits, Slots, Worker
-from .world import EPOCH_NS, MS, Clock, S, World
+from .world import EPOCH_NS, MS, SLEEP, Clock, S, World
 
 SETTLE_NS = 60 * S
 IDLE_NS = S

@@ -13,10 +13,9 @@ from fastredlock.errors import FastRedlockError
 
 from .scenarios import NOTHING, Stage
 from .server import CHANNEL, QUEUE, TURN
-from .steps import SLEEP
 from .waiters import gate_of
 from .worker import Worker
-from .world import MS, S
+from .world import MS, SLEEP, S
 
 KEY = b"r"
 ROUND_TRIP_NS = MS  # 0.1 to 0.4 ms, and a worker wakes up within 0.1 ms

@@ -30,8 +30,7 @@ from fastredlock.errors import (
 from .calls import calls_of
 from .driver import is_release
 from .process import Process
-from .steps import CHECKPOINT, MUTEX, SLEEP, WAIT
-from .world import MS, S
+from .world import CHECKPOINT, MS, MUTEX, SLEEP, WAIT, S
 
 ACQUIRE = int(Operation.ACQUIRE)
 SOON_NS = 2 * MS

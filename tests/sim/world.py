@@ -8,7 +8,7 @@ run; `World.digest` is a checksum of the run, to prove it.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 MS = 1_000_000
@@ -16,6 +16,13 @@ S = 1_000_000_000
 EPOCH_NS = 1_700_000_000 * S
 PPM = 1_000_000
 FOREVER_NS = 1 << 62
+
+# What the generator of a worker yields, and what the world does then:
+CHECKPOINT = ("checkpoint", 0)  # between two lines: it may be paused or interrupted
+SLEEP = "sleep"  # with ns: it sleeps for so long
+WAIT = "wait"  # with a time of this machine's clock (ns): poll(2), up to then
+MUTEX = "mutex"  # with 0: until the round is finished, or nobody leads
+Steps = Iterator[tuple[str, int]]
 
 
 class World:
