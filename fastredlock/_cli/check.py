@@ -168,7 +168,7 @@ class Report:
     clock_offset: float | None = None  # s; its wall clock less ours
     findings: list[Finding] = field(default_factory=list)
 
-    def add(self, level: Level, text: str) -> None:
+    def add(self, text: str, level: Level = Level.ADVICE) -> None:
         """Note a finding."""
         self.findings.append(Finding(level, text))
         self.may_vote &= level is not Level.NO_VOTE
@@ -208,8 +208,8 @@ def compare(reports: Sequence[Report]) -> list[Finding]:
         if other is not report:
             report.may_vote = False
             text = "is the same server as {}: one server has one vote"
-            other.add(Level.UNSAFE, text.format(report.master))
-            report.add(Level.UNSAFE, text.format(other.master))
+            other.add(text.format(report.master), Level.UNSAFE)
+            report.add(text.format(other.master), Level.UNSAFE)
     found: list[Finding] = []
     if len(reports) == 1:
         text = "there is one master: where it fails, nobody gets a lock; use 3 or 5"
@@ -280,7 +280,7 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
             if report.may_vote:
                 try_waiting(server, report, wanted.key_prefix)
     except ServerError as error:
-        report.add(Level.NO_VOTE, str(error))
+        report.add(str(error), Level.NO_VOTE)
     return report
 
 
@@ -291,7 +291,6 @@ def _look_at_info(server: Server, report: Report, wanted: Wanted) -> None:
     reply = server.ask("INFO")
     if isinstance(reply, hiredis.ReplyError):
         report.add(
-            Level.ADVICE,
             f"does not tell what it is ({reply}): role, run id, persistence and "
             "eviction are not known; grant its user +info",
         )
@@ -302,14 +301,13 @@ def _look_at_info(server: Server, report: Report, wanted: Wanted) -> None:
     _look_at_version(known, report)
     refusal = known.refusal()
     if refusal is not None:
-        report.add(Level.NO_VOTE, refusal)
+        report.add(refusal, Level.NO_VOTE)
         return
     for text in known.warnings():
-        report.add(Level.UNSAFE, text)
+        report.add(text, Level.UNSAFE)
     replicas = known.fields.get("connected_slaves", "0")
     if replicas != "0" and known.mode != "cluster":
         report.add(
-            Level.ADVICE,
             f"has {replicas} replicas: a failover to one of them forgets the last "
             "locks; let nothing promote them, or set max_ttl in all clients",
         )
@@ -325,14 +323,13 @@ def _look_at_version(known: ServerInfo, report: Report) -> None:
     parts = known.version.split(".")[:2]
     if tuple(int(part) for part in parts if part.isdecimal()) < OLDEST[name]:
         oldest = ".".join(map(str, OLDEST[name]))
-        report.add(Level.ADVICE, f"is older than what is tested ({name} {oldest})")
+        report.add(f"is older than what is tested ({name} {oldest})")
 
 
 def _look_at_memory(info: dict[str, str], report: Report) -> None:
     limit, used = (int(info.get(name, 0)) for name in ("maxmemory", "used_memory"))
     if used > FULL * limit > 0:
         report.add(
-            Level.ADVICE,
             f"has used {used / limit:.0%} of its memory: when it is full, it refuses "
             "locks (OOM)",
         )
@@ -344,14 +341,12 @@ def _look_at_persistence(
     for name in ("aof_last_write_status", "rdb_last_bgsave_status"):
         if info.get(name, "ok") != "ok":
             report.add(
-                Level.ADVICE,
                 f"could not write to its disk ({name}: {info[name]}): it may refuse "
                 "locks (MISCONF)",
             )
     left_ms = server.ask("PTTL", QUARANTINE)
     if isinstance(left_ms, int) and left_ms > 0:
         report.add(
-            Level.ADVICE,
             f"was restarted or emptied: clients with a max_ttl ask it for no lock for "
             f"{left_ms / 1e3:.0f} s more",
         )
@@ -360,17 +355,15 @@ def _look_at_persistence(
     remedy = "set appendfsync always, or max_ttl in all clients"
     if info.get("aof_enabled") != "1":
         report.add(
-            Level.ADVICE,
             "does not write each lock to a disk (appendonly no), and no client of it "
             f"has a max_ttl: a restart forgets locks that are held; {remedy}",
         )
         return
     setting = server.ask("CONFIG", "GET", "appendfsync")
     if not isinstance(setting, list) or len(setting) != 2:
-        report.add(Level.NOTE, f"does not tell its appendfsync; {remedy}")
+        report.add(f"does not tell its appendfsync; {remedy}", Level.NOTE)
     elif setting[1] != b"always":
         report.add(
-            Level.ADVICE,
             f"writes to its disk later (appendfsync {setting[1].decode()}), and no "
             "client of it has a max_ttl: a crash forgets the last locks; " + remedy,
         )
@@ -394,7 +387,6 @@ def _look_at_clock(report: Report, ahead: float | None) -> None:
     report.clock_offset = offset = ahead - (time.time() - time.monotonic())
     if abs(offset) > OFFSET:
         report.add(
-            Level.ADVICE,
             f"its clock differs from this machine's by {offset:+.1f} s: it is not "
             "synchronised, and a step that sets it forward frees locks early",
         )
@@ -403,9 +395,9 @@ def _look_at_clock(report: Report, ahead: float | None) -> None:
 def _look_for_a_step(report: Report, first: float | None, last: float | None) -> None:
     if first is not None and last is not None and abs(last - first) > STEP:
         report.add(
-            Level.UNSAFE,
             f"its clock jumped by {last - first:+.2f} s in this moment: a step forward "
             "frees locks early",
+            Level.UNSAFE,
         )
 
 
@@ -418,10 +410,10 @@ def _measure_delay(server: Server, report: Report, wanted: Wanted) -> None:
     report.latency = median(delays)
     if report.latency > wanted.round_timeout:
         report.add(
-            Level.NO_VOTE,
             f"answers in {report.latency * 1e3:.0f} ms, and a round of a lock with a "
             f"ttl of {wanted.ttl:g} s waits {wanted.round_timeout * 1e3:.0f} ms: give "
             "a larger round_timeout or ttl",
+            Level.NO_VOTE,
         )
 
 
@@ -493,13 +485,12 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
     reply = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
     if isinstance(reply, hiredis.ReplyError) and _is_of_keys(str(reply)):
         report.add(
-            Level.ADVICE,
             f"its user may not use {key!r} ({reply}): its rights were not tried; "
             "give --key, and how the names of its locks begin",
         )
         return
     if isinstance(reply, hiredis.ReplyError):
-        report.add(LOCKS.level, _text(Trial(LOCKS, "SET", ()), str(reply)))
+        report.add(_text(Trial(LOCKS, "SET", ()), str(reply)), LOCKS.level)
         return
     native = _native_trials(server, key)
     if not _may_release(server, report, native):
@@ -511,7 +502,7 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
             continue
         if trial.need not in reported:
             reported.add(trial.need)
-            report.add(trial.need.level, _text(trial, str(reply)))
+            report.add(_text(trial, str(reply)), trial.need.level)
         if trial.need is LOCKS:
             break  # nothing else matters
     for name in (key, f"{key}:2", f"{key}:3"):
@@ -530,13 +521,13 @@ def _may_release(server: Server, report: Report, native: list[Trial]) -> bool:
     if error is not None and is_native:
         replies = [server.ask(*trial.words) for trial in native]
         if not any(isinstance(reply, hiredis.ReplyError) for reply in replies):
-            report.add(Level.ADVICE, f"runs no scripts ({error}): {NATIVE_ALONE}")
+            report.add(f"runs no scripts ({error}): {NATIVE_ALONE}")
             return False
     if refusal is not None:
-        report.add(Level.NO_VOTE, refusal)
+        report.add(refusal, Level.NO_VOTE)
         return False
     for text in rights.warnings(is_native):
-        report.add(Level.ADVICE, text)
+        report.add(text)
     return "EVAL" not in rights.refused
 
 
@@ -547,7 +538,7 @@ def try_waiting(server: Server, report: Report, prefix: str) -> None:
     is_reported = any(POLLING in finding.text for finding in report.findings)
     if isinstance(reply, hiredis.ReplyError) and not is_reported:
         text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
-        report.add(TURNS.level, text)
+        report.add(text, TURNS.level)
 
 
 def _text(trial: Trial, error: str) -> str:
