@@ -21,8 +21,8 @@ import hiredis
 from .._core import Rights, ServerInfo
 from .._options import scripts
 from . import Status
+from .connection import Connection, ServerError
 from .parser import MASTERS_END, Parser, given_options, new_locks, number
-from .server import Server, ServerError
 
 KEY = "fastredlock:check:"
 STATUSES = {"ok": Status.OK, "warning": Status.WARNING, "critical": Status.CRITICAL}
@@ -269,16 +269,16 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
     """Ask one master everything; blocks, 2 s for each reply at most."""
     report = Report(endpoint.name)
     try:
-        with Server(endpoint) as server:
-            ahead = _ahead(server)
+        with Connection(endpoint) as connection:
+            ahead = _ahead(connection)
             _look_at_clock(report, ahead)
-            _look_at_info(server, report, wanted)
-            _measure_delay(server, report, wanted)
+            _look_at_info(connection, report, wanted)
+            _measure_delay(connection, report, wanted)
             if report.may_vote:
-                try_rights(server, report, wanted.key, wanted.key_prefix)
-            _look_for_a_step(report, ahead, _ahead(server))
+                try_rights(connection, report, wanted.key, wanted.key_prefix)
+            _look_for_a_step(report, ahead, _ahead(connection))
             if report.may_vote:
-                try_waiting(server, report, wanted.key_prefix)
+                try_waiting(connection, report, wanted.key_prefix)
     except ServerError as error:
         report.add(str(error), Level.NO_VOTE)
     return report
@@ -287,8 +287,8 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
 # ---- INFO
 
 
-def _look_at_info(server: Server, report: Report, wanted: Wanted) -> None:
-    reply = server.ask("INFO")
+def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> None:
+    reply = connection.ask("INFO")
     if isinstance(reply, hiredis.ReplyError):
         report.add(
             f"does not tell what it is ({reply}): role, run id, persistence and "
@@ -312,7 +312,7 @@ def _look_at_info(server: Server, report: Report, wanted: Wanted) -> None:
             "locks; let nothing promote them, or set max_ttl in all clients",
         )
     _look_at_memory(known.fields, report)
-    _look_at_persistence(server, known.fields, report, wanted)
+    _look_at_persistence(connection, known.fields, report, wanted)
 
 
 def _look_at_version(known: ServerInfo, report: Report) -> None:
@@ -336,7 +336,7 @@ def _look_at_memory(info: dict[str, str], report: Report) -> None:
 
 
 def _look_at_persistence(
-    server: Server, info: dict[str, str], report: Report, wanted: Wanted
+    connection: Connection, info: dict[str, str], report: Report, wanted: Wanted
 ) -> None:
     for name in ("aof_last_write_status", "rdb_last_bgsave_status"):
         if info.get(name, "ok") != "ok":
@@ -344,13 +344,13 @@ def _look_at_persistence(
                 f"could not write to its disk ({name}: {info[name]}): it may refuse "
                 "locks (MISCONF)",
             )
-    left_ms = server.ask("PTTL", QUARANTINE)
+    left_ms = connection.ask("PTTL", QUARANTINE)
     if isinstance(left_ms, int) and left_ms > 0:
         report.add(
             f"was restarted or emptied: clients with a max_ttl ask it for no lock for "
             f"{left_ms / 1e3:.0f} s more",
         )
-    if wanted.has_max_ttl or server.ask("EXISTS", MARKER) == 1:
+    if wanted.has_max_ttl or connection.ask("EXISTS", MARKER) == 1:
         return  # the restart guard replaces the disk
     remedy = "set appendfsync always, or max_ttl in all clients"
     if info.get("aof_enabled") != "1":
@@ -359,7 +359,7 @@ def _look_at_persistence(
             f"has a max_ttl: a restart forgets locks that are held; {remedy}",
         )
         return
-    setting = server.ask("CONFIG", "GET", "appendfsync")
+    setting = connection.ask("CONFIG", "GET", "appendfsync")
     if not isinstance(setting, list) or len(setting) != 2:
         report.add(f"does not tell its appendfsync; {remedy}", Level.NOTE)
     elif setting[1] != b"always":
@@ -372,10 +372,10 @@ def _look_at_persistence(
 # ---- time
 
 
-def _ahead(server: Server) -> float | None:
+def _ahead(connection: Connection) -> float | None:
     """Return its wall clock less our monotonic one, which nobody sets."""
     began = time.monotonic()
-    reply = server.ask("TIME")
+    reply = connection.ask("TIME")
     if not isinstance(reply, list):
         return None
     return int(reply[0]) + int(reply[1]) / 1e6 - (began + time.monotonic()) / 2
@@ -401,11 +401,11 @@ def _look_for_a_step(report: Report, first: float | None, last: float | None) ->
         )
 
 
-def _measure_delay(server: Server, report: Report, wanted: Wanted) -> None:
+def _measure_delay(connection: Connection, report: Report, wanted: Wanted) -> None:
     delays = []
     for _ in range(PINGS):
         began = time.monotonic()
-        server.ask("PING")
+        connection.ask("PING")
         delays.append(time.monotonic() - began)
     report.latency = median(delays)
     if report.latency > wanted.round_timeout:
@@ -479,10 +479,10 @@ class Trial(NamedTuple):
     words: Sequence[object]
 
 
-def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
+def try_rights(connection: Connection, report: Report, begin: str, prefix: str) -> None:
     """Try all; note each need that is not met, once."""
     key = f"{prefix}{begin}{os.urandom(8).hex()}"
-    reply = server.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
+    reply = connection.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
     if isinstance(reply, hiredis.ReplyError) and _is_of_keys(str(reply)):
         report.add(
             f"its user may not use {key!r} ({reply}): its rights were not tried; "
@@ -492,12 +492,12 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
     if isinstance(reply, hiredis.ReplyError):
         report.add(_text(Trial(LOCKS, "SET", ()), str(reply)), LOCKS.level)
         return
-    native = _native_trials(server, key)
-    if not _may_release(server, report, native):
+    native = _native_trials(connection, key)
+    if not _may_release(connection, report, native):
         return
     reported: set[Need] = set()
     for trial in [*_trials(key, prefix), *native]:
-        reply = server.ask(*trial.words)
+        reply = connection.ask(*trial.words)
         if not isinstance(reply, hiredis.ReplyError):
             continue
         if trial.need not in reported:
@@ -506,20 +506,20 @@ def try_rights(server: Server, report: Report, begin: str, prefix: str) -> None:
         if trial.need is LOCKS:
             break  # nothing else matters
     for name in (key, f"{key}:2", f"{key}:3"):
-        server.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
-    server.ask("DEL", f"{prefix}fastredlock:fence:{key}:3")
+        connection.ask("EVAL", scripts.RELEASE, 1, name, TOKEN)
+    connection.ask("DEL", f"{prefix}fastredlock:fence:{key}:3")
 
 
-def _may_release(server: Server, report: Report, native: list[Trial]) -> bool:
+def _may_release(connection: Connection, report: Report, native: list[Trial]) -> bool:
     """Ask as each connection does; return whether scripts are to be tried."""
     rights = Rights()
     for name, word in (("EVAL", scripts.PROBE), ("EVALSHA", scripts.PROBE_SHA1)):
-        rights.on_reply(name, server.ask(name, word, 0))
-    rights.on_reply("SCRIPT LOAD", server.ask("SCRIPT", "LOAD", scripts.RELEASE))
+        rights.on_reply(name, connection.ask(name, word, 0))
+    rights.on_reply("SCRIPT LOAD", connection.ask("SCRIPT", "LOAD", scripts.RELEASE))
     is_native = any(trial.name in NATIVE_NAMES for trial in native)
     error, refusal = rights.script_error(), rights.refusal()
     if error is not None and is_native:
-        replies = [server.ask(*trial.words) for trial in native]
+        replies = [connection.ask(*trial.words) for trial in native]
         if not any(isinstance(reply, hiredis.ReplyError) for reply in replies):
             report.add(f"runs no scripts ({error}): {NATIVE_ALONE}")
             return False
@@ -531,10 +531,10 @@ def _may_release(server: Server, report: Report, native: list[Trial]) -> bool:
     return "EVAL" not in rights.refused
 
 
-def try_waiting(server: Server, report: Report, prefix: str) -> None:
+def try_waiting(connection: Connection, report: Report, prefix: str) -> None:
     """Try to subscribe; from then on the connection is good for nothing else."""
     words = ("SUBSCRIBE", f"{prefix}fastredlock:waiter:{os.urandom(8).hex()}")
-    reply = server.ask(*words)
+    reply = connection.ask(*words)
     is_reported = any(POLLING in finding.text for finding in report.findings)
     if isinstance(reply, hiredis.ReplyError) and not is_reported:
         text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
@@ -606,12 +606,12 @@ def _trials(key: str, prefix: str) -> list[Trial]:
     ]
 
 
-def _native_trials(server: Server, key: str) -> list[Trial]:
+def _native_trials(connection: Connection, key: str) -> list[Trial]:
     """Return those of the commands that this server has."""
-    asked = Trial(NATIVE, "COMMAND INFO", ("COMMAND", "INFO", *NATIVE_NAMES))
-    known = server.ask(*asked.words)
+    info = Trial(NATIVE, "COMMAND INFO", ("COMMAND", "INFO", *NATIVE_NAMES))
+    known = connection.ask(*info.words)
     if not isinstance(known, list):
-        return [asked]
+        return [info]
     has_delifeq, has_delex = (bool(each) for each in known)
     found = []
     if has_delifeq:

@@ -26,9 +26,9 @@ from .._options.masters import Endpoint, parse_masters
 from .._options.scripts import INSPECT, with_prefix
 from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
+from .connection import Connection, ServerError
 from .holding import Holding, Slots, lock_or_slots, seen
 from .parser import MASTERS_END, Parser, given_options, new_locks, new_reader, number
-from .server import Server, ServerError
 
 if TYPE_CHECKING:
     from .. import FastRedlock
@@ -352,7 +352,7 @@ class _Master:
         self.name = endpoint.name
         self.failure = ""
         self._endpoint = endpoint
-        self._server: Server | None = None
+        self._connection: Connection | None = None
         self._cursor: object = 0
         inspect = with_prefix(INSPECT, prefix).replace(b"KEYS[1]", b"key")
         self._script = (
@@ -390,9 +390,9 @@ class _Master:
         if self.failure:
             return None
         try:
-            if self._server is None:
-                self._server = Server(self._endpoint)
-            reply = self._server.ask(*words)
+            if self._connection is None:
+                self._connection = Connection(self._endpoint)
+            reply = self._connection.ask(*words)
         except ServerError as error:
             self.failure = str(error)
             return None
@@ -404,8 +404,8 @@ class _Master:
 
     def close(self) -> None:
         """Close its connection."""
-        if self._server is not None:
-            self._server.close()
+        if self._connection is not None:
+            self._connection.close()
 
 
 def is_lock(name: bytes) -> bool:

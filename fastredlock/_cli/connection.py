@@ -23,7 +23,7 @@ class ServerError(Exception):
     """Report a server that could not be asked; the message is the reason."""
 
 
-class Server:
+class Connection:
     """One connection, logged in; a reply that is an error is returned, not raised.
 
     Raises ServerError where there is none, or where it ends. Text is returned as bytes.
@@ -98,7 +98,7 @@ class Server:
         """Close the connection."""
         self._socket.close()
 
-    def __enter__(self) -> Server:
+    def __enter__(self) -> Connection:
         return self
 
     def __exit__(self, *_: object) -> None:
