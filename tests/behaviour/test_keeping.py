@@ -31,6 +31,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
+from tests.support.kept_bodies import until_cancelled
 from tests.support.keys import KEY, NOBODY, delete, settled_values, values
 from tests.support.masters import pause, resume, stop
 from tests.support.noted import handled
@@ -454,7 +455,7 @@ def test_program_when_callbacks_exit_on_its_loop_then_ends_after_all_were_told(
         options: dict[str, Any] = {"keep_alive": True, "on_lost": leave}
         leases = [await locks.acquire(f"k{i}", **options) for i in range(20)]
         time.sleep(1.2 * TTL)  # noqa: ASYNC251 so all are found to be lost at once
-        await asyncio.sleep(60)
+        await until_cancelled()
         assert not leases
 
     with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:

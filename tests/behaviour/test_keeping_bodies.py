@@ -7,7 +7,6 @@ consumer of an async generator gets that holds a kept lock.
 from __future__ import annotations
 
 import asyncio
-import os
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
@@ -19,7 +18,7 @@ import redis
 from fastredlock import LeaseLostError
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
-from tests.support.cancellation import after_turns, on_each_loop, with_locks
+from tests.support.cancellation import after_turns, with_locks
 from tests.support.kept_bodies import LONGEST, TTL, lose, until_cancelled
 from tests.support.keys import KEY, NOBODY, delete, settled_values
 from tests.support.loop_calls import taken, until
@@ -83,19 +82,6 @@ async def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_fre
     with pytest.raises(asyncio.CancelledError):
         await task
     assert await asyncio.to_thread(settled_values, servers, NOBODY) == NOBODY
-
-
-@on_each_loop
-async def test_clients_when_made_per_call_then_nothing_is_left_behind_a_kept_lease(
-    urls: list[str],
-) -> None:
-    before = len(os.listdir("/proc/self/fd"))
-    for i in range(20):
-        locks = FastRedlock(urls, ttl=600)
-        async with locks.lock(f"{KEY}{i}", keep_alive=True):
-            pass
-        del locks
-    await until(lambda: len(os.listdir("/proc/self/fd")) - before < 10)
 
 
 @in_a_body

@@ -1,20 +1,17 @@
-"""Every way to reach a master and to log in there, servers that are no Redis, and
-arguments that are refused before any visit; no text shows a password.
+"""Every way to reach a master and to log in there, and servers that are no Redis; no
+text shows a password.
 """
 
 from __future__ import annotations
 
 import logging
 import socket
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import redis
 
 from fastredlock import (
-    ConfigurationError,
     FastRedlock,
     FastRedlockError,
     QuorumUnreachableError,
@@ -240,74 +237,6 @@ def test_mute_server_when_it_is_the_only_master_then_the_vote_says_handshake(
         with stopwatch() as elapsed:
             assert "handshake" in reason(locks)
         assert elapsed() < 2
-
-
-# --- refused before any visit ---------------------------------------------------------
-
-
-@contextmanager
-def unvisited() -> Iterator[Any]:
-    """Yield an address where nobody may come, and where whoever comes is seen."""
-    with bare_listener() as listener:
-        yield listener.getsockname()
-        assert not has_visitor(listener)
-
-
-NAN, INFINITE = float("nan"), float("inf")
-BAD_OPTIONS: list[dict[str, Any]] = [
-    *({"ttl": ttl} for ttl in (0, -1, NAN, INFINITE, 0.001, "10", None, True)),
-    *({"drift_factor": factor} for factor in (-0.1, 1, NAN)),
-    *({"round_timeout": timeout} for timeout in (0, -1, NAN)),
-    *({"connect_timeout": timeout} for timeout in (0, -1, INFINITE, None)),
-    *({"resource": resource} for resource in ("", b"", 42, None)),
-    *({"max_ttl": longest} for longest in (0, 5)),
-    *({"retry": 3}, {"new_token": "token"}),
-]
-
-
-@pytest.mark.parametrize("options", BAD_OPTIONS, ids=str)
-def test_option_when_bad_then_is_refused_before_any_connection(
-    options: dict[str, Any],
-) -> None:
-    with unvisited() as address, pytest.raises(ConfigurationError) as raised:
-        FastRedlock([address], **options)
-    assert isinstance(raised.value, ValueError)
-
-
-BAD_CALLS: list[dict[str, Any]] = [
-    *({"ttl": ttl} for ttl in (0, -1, NAN, INFINITE, 0.001, 31)),
-    *({"timeout": timeout} for timeout in (-1, -0.001, NAN, "1")),
-    *({"resource": resource} for resource in ("", b"", 42)),
-]
-
-
-@pytest.mark.parametrize("call", BAD_CALLS, ids=str)
-def test_acquire_when_an_argument_is_bad_then_is_refused_before_any_connection(
-    make_locks: MakeLocks, call: dict[str, Any]
-) -> None:
-    said = r"ttl=31: allowed is [\d.]+ to 30 s" if call == {"ttl": 31} else None
-    with unvisited() as address:
-        locks = make_locks([address], max_ttl=30)
-        for take in (locks.acquire, lambda **call: locks.lock(**call).__enter__()):
-            with pytest.raises(ConfigurationError, match=said):
-                take(**call)
-
-
-@pytest.mark.parametrize("token", ["", b"", None, 42])
-def test_new_token_when_it_returns_no_token_then_is_refused_before_any_connection(
-    make_locks: MakeLocks, token: Any
-) -> None:
-    with unvisited() as address:
-        locks = make_locks([address], new_token=lambda: token)
-        with pytest.raises(ConfigurationError, match="token"):
-            locks.acquire(KEY, timeout=0)
-
-
-def test_masters_when_the_same_one_is_given_twice_then_are_refused_unvisited() -> None:
-    with unvisited() as (host, port):
-        twice: list[Any] = [(host, port), f"redis://:pw@{host}:{port}/1"]
-        with pytest.raises(ConfigurationError, match="the same server"):
-            FastRedlock(twice)
 
 
 def test_master_when_asked_for_a_lock_then_is_visited(make_locks: MakeLocks) -> None:

@@ -415,7 +415,7 @@ async def main():
     global lease
     lease = await locks.acquire("left")
     tasks.append(asyncio.ensure_future(locks.acquire("left", timeout=60)))
-    await asyncio.sleep(0.01)
+    await asyncio.sleep(0.01)  # until it waits
 
 tasks = []
 locks = FastRedlock(sys.argv[3:])

@@ -209,19 +209,6 @@ def test_reentrant_lock_when_more_ttl_is_asked_for_then_extends(
 
 
 @blocking
-def test_reentrant_function_when_it_calls_itself_then_takes_once(
-    locks: FastRedlock,
-) -> None:
-    @locks.lock(lambda times: KEY, reentrant=True)
-    def again(times: int) -> int:
-        return times and 1 + again(times - 1)
-
-    before = locks.stats().acquires.won
-    assert again(20) == 20
-    assert locks.stats().acquires.won - before == 1
-
-
-@blocking
 def test_reentrant_lock_when_callers_overlap_then_each_leaves_its_own_entries(
     locks: FastRedlock,
 ) -> None:

@@ -1,4 +1,4 @@
-"""Signals inside acquire: an interrupted one leaves no key, another one goes on."""
+"""Signals inside calls, and forks: neither leaves a key that another must have."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 import redis
 
-from fastredlock import ReleaseStatus, Retry
+from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.interrupts import Interrupt, alarm, interrupt
-from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.masters import pause, resume
+from tests.support.processes import Fork
 from tests.support.threads import later
 from tests.support.waiters import begins_to_wait
-from tests.support.waiting import wait_until
+from tests.support.waiting import settled, wait_until
 
 
 @pytest.mark.slow
@@ -38,17 +39,6 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     # by then, and its roll-back is sent on the next one, with other traffic.
     assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)
     assert locks.acquire(KEY, timeout=10)
-
-
-def test_interrupt_when_others_hold_it_then_leaves_their_keys_and_none_of_ours(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    set_all(servers[:3], b"another")
-    locks = connected(make_locks(urls, retry=Retry(delay=60)))
-    with pytest.raises(Interrupt), alarm(0.1, interrupt):
-        locks.acquire(KEY)
-    wanted = [b"another"] * 3 + [None] * 2
-    assert settled_values(servers, wanted) == wanted
 
 
 def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
@@ -127,3 +117,116 @@ def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
         finally:
             signal.signal(signal.SIGALRM, before)
             lease.release()
+
+
+# --- after a fork the parent goes on, and the child begins anew -----------------------
+
+
+def test_lease_when_forked_then_stays_with_the_parent(
+    lease: Lease, servers: list[redis.Redis]
+) -> None:
+    child = Fork(lambda: (lease.is_valid, lease.remaining(), lease.release().name))
+    assert child.result() == [False, 0.0, "GONE"]
+    assert values(servers) == [lease.token] * 5
+    assert lease.is_valid
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_lease_when_the_child_extends_it_then_raises_there_and_changes_nothing(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis], is_adopted: bool
+) -> None:
+    held = locks.adopt(KEY, lease.token, ttl=10) if is_adopted else lease
+
+    def extend() -> str:
+        with pytest.raises(LeaseLostError) as raised:
+            held.extend(1000)
+        return str(raised.value)
+
+    assert "not extended: it is the parent's" in Fork(extend).result()
+    assert max(server.pttl(KEY) for server in servers) <= 10_000
+    assert held.extend(100) > 90
+
+
+def test_with_block_when_the_child_leaves_it_then_the_parents_keys_stay(
+    locks: FastRedlock, servers: list[redis.Redis]
+) -> None:
+    def leave() -> None:
+        with pytest.raises(LeaseLostError):
+            lock.__exit__(None, None, None)
+
+    lock = locks.lock(KEY)
+    with lock as lease:
+        settled_values(servers, [lease.token] * 5)
+        Fork(leave).result()
+        assert values(servers) == [lease.token] * 5
+
+
+def test_child_when_it_locks_then_opens_its_own_connections(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    def addresses() -> set[str]:
+        clients = servers[0].client_list()
+        return {each["addr"] for each in clients if each["name"] == "fastredlock"}
+
+    def lock_in_child() -> tuple[int, object]:
+        with locks.lock("child"):
+            own = len(addresses() - parents)
+            return own, Fork(lambda: bool(locks.acquire("grandchild"))).result()
+
+    parents = addresses()
+    assert Fork(lock_in_child).result() == [1, True]
+    assert settled(addresses, parents) == parents
+
+
+def test_parent_when_a_child_has_locked_and_ended_then_its_sockets_still_work(
+    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+) -> None:
+    def lock_often() -> int:
+        for i in range(50):
+            with locks.lock(f"child {i}"):
+                pass
+        locks.close()
+        return 50
+
+    assert Fork(lock_often).result() == 50
+    assert lease.extend(100) > 90
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert (locks.stats().connects, locks.stats().losses) == (5, 0)
+    assert settled_values(servers, NOBODY) == NOBODY
+
+
+def test_child_when_it_drops_everything_then_the_parents_lease_stands(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    held = [make_locks(urls)]
+    leases = [held[0].acquire(KEY)]
+
+    def drop() -> None:
+        leases.clear()
+        held.clear()
+
+    Fork(drop).result()
+    assert leases[0]
+    assert leases[0].release() is ReleaseStatus.RELEASED
+    assert held[0].stats().losses == 0
+
+
+@pytest.mark.parametrize("is_main", [True, False], ids=["main", "other"])
+def test_child_when_forked_in_the_middle_of_another_threads_round_then_can_lock(
+    masters: LocalMasters, make_locks: MakeLocks, is_main: bool
+) -> None:
+    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=20))
+    pause(masters, 3)
+
+    def fork() -> Fork:
+        return Fork(lambda: bool(locks.acquire("child", timeout=10)))
+
+    with ThreadPoolExecutor(2) as pool:
+        waiting = pool.submit(locks.acquire, KEY)
+        assert wait_until(lambda: locks.stats().rounds == 1)
+        child = fork() if is_main else pool.submit(fork).result()
+        resume(masters, 3)
+        assert child.result() is True
+        assert granted(waiting.result()).release() is ReleaseStatus.RELEASED
+    assert locks.stats().losses == 0

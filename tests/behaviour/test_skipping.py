@@ -22,8 +22,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.cancellation import with_locks
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.kept_bodies import until_cancelled
-from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.keys import KEY
 from tests.support.masters import pause, resume
 
 
@@ -113,25 +112,6 @@ async def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
             await asyncio.create_task(current())
     with pytest.raises(ConfigurationError, match="with block"):
         await locks.lock(KEY, timeout=0, skip=True).__aenter__()
-
-
-@with_locks(ttl=20)
-async def test_coroutine_function_when_cancelled_then_releases(
-    locks: AwaitableFastRedlock, servers: list[redis.Redis]
-) -> None:
-    began = asyncio.Event()
-
-    @locks.lock(KEY)
-    async def wait() -> None:
-        began.set()
-        await until_cancelled()
-
-    task = asyncio.create_task(wait())
-    await began.wait()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert await asyncio.to_thread(settled_values, servers, NOBODY) == NOBODY
 
 
 # --- at_least -------------------------------------------------------------------------
