@@ -13,6 +13,8 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from redis.exceptions import LockError
 from redis.retry import Retry
 
+from fastredlock import MasterVote, QuorumUnreachableError, Vote
+from fastredlock.compat._redis import redis_error
 from fastredlock.testing import LocalMasters
 from tests.compat.redis.face import Face
 from tests.support.keys import KEY
@@ -85,6 +87,26 @@ def test_error_of_the_server_is_the_error_of_redis_py(
         server.config_set(setting, value)
     with pytest.raises(error):
         face.lock(client=face.client(one_master.urls[0]), timeout=5).acquire()
+
+
+@pytest.mark.parametrize(
+    ("vote", "text", "error"),
+    [
+        (Vote.FAILED, "owed a reply for too long", redis.TimeoutError),
+        (Vote.FAILED, "no answer to the handshake yet", redis.TimeoutError),
+        (Vote.SILENT, None, redis.TimeoutError),
+        (Vote.FAILED, "connection refused", redis.ConnectionError),
+        (Vote.FAILED, "GET: NOAUTH Authentication", redis.AuthenticationError),
+        (Vote.FAILED, "LOADING Redis is", redis.exceptions.BusyLoadingError),
+        (Vote.FAILED, "WRONGTYPE Operation", redis.ResponseError),
+    ],
+)
+def test_error_of_a_failed_vote_is_of_the_class_of_redis_py(
+    vote: Vote, text: str | None, error: type[Exception]
+) -> None:
+    votes = (MasterVote("m", vote, text=text), MasterVote("n", Vote.GRANTED))
+    made = redis_error(QuorumUnreachableError(KEY, votes, 1, 0.0))
+    assert type(made) is error
 
 
 def test_user_who_may_not_release_gets_the_error_of_redis_py(
