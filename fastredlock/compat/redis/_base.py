@@ -247,39 +247,31 @@ class BaseLock:
 
     def _extend(self, added: float, replace_ttl: bool) -> Steps[Literal[True]]:
         ttl_ms = int(added * 1000)
-        if self._is_set("extend"):
-            args = (ttl_ms, "1" if replace_ttl else "0")
-            return (yield from self._run_to_prolong("extend", *args))
-        if not replace_ttl:
+        if not (replace_ttl or self._is_set("extend")):
             votes = yield from ask(self._locks, self._key())
             token = encoded(self._clients[0], self._token_or("extend"))
             left = min(times_left_ms(votes, token), default=-1)
             if left < 0:  # lost, or without expiry
                 raise self._not_owned("extend")
             ttl_ms += left
-        return (yield from self._prolong("extend", ttl_ms))
+        flag = "1" if replace_ttl else "0"
+        return (yield from self._prolong("extend", ttl_ms, flag))
 
     def _reacquire(self) -> Steps[Literal[True]]:
-        ttl_ms = round(self._ttl() * 1000)
-        if self._is_set("reacquire"):
-            return (yield from self._run_to_prolong("reacquire", ttl_ms))
-        return (yield from self._prolong("reacquire", ttl_ms))
+        return (yield from self._prolong("reacquire", round(self._ttl() * 1000)))
 
-    def _run_to_prolong(self, what: str, *arguments: object) -> Steps[Literal[True]]:
-        """Run a user's script; how long the lock lives is not known."""
+    def _prolong(self, what: str, ttl_ms: int, *flag: str) -> Steps[Literal[True]]:
         token = self._token_or(what)
-        if not (yield partial(self._run, what, token, *arguments)):
-            raise self._not_owned(what)
-        self._keep(self._adopted(self._token_or(what)))
-        return True
-
-    def _prolong(self, what: str, ttl_ms: int) -> Steps[Literal[True]]:
-        token = self._token_or(what)
-        lease = self._lease_of(token)
-        if lease is None or not lease.is_valid:
-            lease = self._adopted(token)  # the masters' votes count
+        lease, is_set = self._lease_of(token), self._is_set(what)
+        # After a user's script nobody knows how long the lock lives; and of a lease
+        # that is over here, the masters' votes count.
+        if is_set or lease is None or not lease.is_valid:
+            lease = self._adopted(token)
         try:
-            is_prolonged = yield from prolong(lease, ttl_ms / 1000)
+            if is_set:
+                is_prolonged = yield partial(self._run, what, token, ttl_ms, *flag)
+            else:
+                is_prolonged = yield from prolong(lease, ttl_ms / 1000)
         except ConfigurationError as error:
             raise self._error(str(error)) from error
         if not is_prolonged:

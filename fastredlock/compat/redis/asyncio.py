@@ -26,12 +26,7 @@ logger: Logger = getLogger("redis.asyncio.lock")  # filters of the warning name 
 
 
 class Lock(BaseLock):
-    """Take a lock as redis.asyncio's does; see its documentation for the options.
-
-    `redis` is a client, or a list of clients of independent masters. Their settings are
-    copied, never their sockets; raises ConfigurationError for one that cannot be. Times
-    are seconds; a `timeout` of None or 0 leaves the key until it is released.
-    """
+    """Take a lock as redis.asyncio's does, on clients as the blocking Lock's."""
 
     _new_locks = partial(patient_locks, FastRedlock)
 
@@ -54,10 +49,7 @@ class Lock(BaseLock):
         blocking_timeout: float | None = None,
         token: str | bytes | None = None,
     ) -> bool:
-        """Return True once the lock is held, False if others held it all that time.
-
-        Without `token`, every try has one of its own.
-        """
+        """Return True once the lock is held, False if others held it all that time."""
         steps = self._acquire(self.sleep, blocking, blocking_timeout, token, [])
         return await run_awaited(steps)
 

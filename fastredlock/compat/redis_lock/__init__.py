@@ -208,7 +208,7 @@ class Lock(Refusing):
         if self._lease is lease and (lease is not None or not self._is_settled):
             # Lost, or perhaps not released: a late release must not meet the next.
             self._lease, self._is_settled = None, True
-            self._re_new_id()
+            self._renew_id()
         longest = None if is_renewed else self._expire
         deadline = _deadline_of(blocking, timeout, longest)
         while not self._take(granted):
@@ -247,7 +247,7 @@ class Lock(Refusing):
             is_reused = isinstance(error.__cause__, TokenReusedError)
             if is_reused or isinstance(error.__cause__, QuorumUnreachableError):
                 # A late roll-back or release of that id must not meet the next.
-                self._re_new_id()
+                self._renew_id()
             if not is_reused or (self._id == id and self._lease is lease):
                 raise
         return self._attempt(granted)  # another thread's release was under way
@@ -370,9 +370,9 @@ class Lock(Refusing):
         if self._pid != getpid():
             self._pid = getpid()
             self._lease = self._lock_renewal_thread = None
-            self._re_new_id()
+            self._renew_id()
 
-    def _re_new_id(self) -> None:
+    def _renew_id(self) -> None:
         id = _new_id()  # before: threads are switched where something is called
         if self._has_own_id and self._lease is None:
             self._id = id
