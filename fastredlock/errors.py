@@ -43,7 +43,7 @@ class ConfigurationError(FastRedlockError, ValueError):
 
 
 class TokenReusedError(ConfigurationError):
-    """Report a token whose earlier use for this resource is not settled; not acquired.
+    """Report a token whose last release is not confirmed; the resource is not acquired.
 
     A release of that use may still be under way, and would delete the new lock. Let
     `new_token` return a fresh token from every call. Or try again once the servers have
