@@ -25,7 +25,7 @@ from .interpreters import Interpreter, found_interpreters, made_ready, this_one
 from .servers import Server, found_servers
 
 QUICK = (
-    *("tests/unit/test_engine.py", "tests/unit/test_lease_with.py"),
+    *("tests/unit/test_engine.py", "tests/unit/test_lease.py"),
     *("tests/behaviour/test_login.py", "tests/behaviour/test_exclusion.py"),
     *("tests/behaviour/test_release.py", "tests/behaviour/test_scripts_of_all.py"),
     *("tests/behaviour/test_loops.py", "tests/faults/test_callers.py"),

@@ -1,4 +1,9 @@
-"""A reply becomes a vote: the closed table, and what is shown of the rest."""
+"""The commands to a master, byte by byte, and what a reply becomes: a vote."""
+
+from __future__ import annotations
+
+from hashlib import sha1
+from typing import Any
 
 import hiredis
 import pytest
@@ -6,8 +11,154 @@ from hiredis import ReplyError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastredlock._core import Operation, Vote, vote_of_reply
+from fastredlock._core import (
+    Operation,
+    Script,
+    Vote,
+    encode_command,
+    vote_of_reply,
+)
+from fastredlock._options import scripts
 from tests.support.rounds import thorough
+
+SHA1 = b"0123456789abcdef0123456789abcdef01234567"
+SCRIPT = Script(b"return 1", SHA1)
+# Around the first capacity of the buffer, its doubling, and what it gives back.
+LENGTHS = [1, 9, 10, 970, 1023, 1024, 1025, 2048, 65535, 65537, 1_000_000]
+KNOWN_SHA1 = {
+    "RELEASE": b"79b954ef3863314d4ff2324b4a520053b6dcc018",
+    "EXTEND": b"ed30988115d9849da791d33d434d0807403c478a",
+    "INSPECT": b"243a3c5056e4329927748f6fc3c54c8529f34759",
+    "ACQUIRE_ALL": b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e",
+    "ACQUIRE_AGAIN": b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82",
+    "EXTEND_ALL": b"f953ddacea73e35e48809243f7b16a62cab64b32",
+    "PROBE": b"9dc61fd101aadbfb6cca5077cbc8cd79428898a1",
+    "MARKER": b"688280603bec40a3240a6c858c78ad158bd81c41",
+    "NOTIFY_NEXT": b"618b2678d8710d3a59a0698e00905f92fd55d558",
+    "RELEASE_AND_NOTIFY": b"80809afd7801b87b430c2e8bbf7e762435f2b80c",
+    "RELEASE_ALL": b"014ce3a4748a0415ce0337a59eeffebabc17ee3d",
+    "ASK_TURN": b"66ef8a19a5418da476ddadd58fde9449261241a4",
+    "TAKE_TURN": b"b02f9a2d5ca82b6ccced4ad336b43b869df55a2c",
+    "LOOK": b"ba6226a459432a58533acc745344d5813b7e276b",
+    "LEAVE_QUEUE": b"e91e987ec0d58c66e171e756dbf247cff283bd00",
+    "FENCED_ACQUIRE_ALL": b"f50b9cf79fabc4ab1806e18f3ef24a3c02306dc3",
+    "FENCED_ACQUIRE_AGAIN": b"92986d704b750e2dc90e05e72f44e0032f223021",
+    "FENCED_TAKE_TURN": b"7ab3c242d293b80e61b1e79d9bcd67fd8b416c88",
+    "WRITE_FENCE": b"9b35f5a917399e50f84bb78014629579a1fc7960",
+    "FENCED_PROBE": b"3bd632102c798823a34abe47db4b1451a065479a",
+}
+
+
+def encode_acquire(key: bytes, token: bytes, ttl_ms: int) -> bytes:
+    return encode_command(None, False, key, token, ttl_ms)
+
+
+def words_of(command: bytes) -> list[bytes]:
+    """Read a command as a server would; nothing may be left over."""
+    reader = hiredis.Reader()
+    reader.feed(command)
+    words: list[bytes] = reader.gets()
+    assert reader.gets() is False
+    return words
+
+
+def test_acquire_is_set_nx_px_with_the_bare_resource_and_token() -> None:
+    assert encode_acquire(b"orders:42", b"token", 5000) == (
+        b"*6\r\n$3\r\nSET\r\n$9\r\norders:42\r\n$5\r\ntoken\r\n"
+        b"$2\r\nNX\r\n$2\r\nPX\r\n$4\r\n5000\r\n"
+    )
+
+
+@pytest.mark.parametrize("keys", [(), ("a",), (b"a", None), (b"a", bytearray(b"b"))])
+def test_script_of_all_takes_bytes_alone_and_one_at_least(keys: tuple[Any]) -> None:
+    with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
+        encode_command(SCRIPT, False, keys, b"token", 0)
+
+
+# ---- binary safe, of any length
+
+
+@pytest.mark.parametrize("length", LENGTHS)
+def test_key_of_any_length_is_sent_whole(length: int) -> None:
+    key = bytes(i % 251 for i in range(length))
+    assert words_of(encode_acquire(key, b"t", 1))[1:3] == [key, b"t"]
+    assert words_of(encode_command(SCRIPT, False, b"r", key, 0))[3:] == [b"r", key]
+
+
+@thorough
+@given(st.binary(max_size=1500), st.binary(max_size=1500), st.integers(0, 2**63 - 1))
+def test_acquire_is_read_by_a_server_as_it_was_meant(
+    key: bytes, token: bytes, ttl_ms: int
+) -> None:
+    expiry = [b"PX", b"%d" % ttl_ms] if ttl_ms else []  # 0: a key that stays
+    meant = [b"SET", key, token, b"NX", *expiry]
+    assert words_of(encode_acquire(key, token, ttl_ms)) == meant
+
+
+@pytest.mark.parametrize("count", [5, 6, 9, 10, 95, 96, 1000, 20_000])
+def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
+    keys = tuple(b"%d" % i for i in range(count))
+    command = encode_command(SCRIPT, False, keys, b"token", 1)
+    assert words_of(command) == [
+        *(b"EVALSHA", SHA1, b"%d" % count, *keys, b"token", b"1")
+    ]
+
+
+@thorough
+@given(
+    st.binary(max_size=1500),
+    st.lists(st.binary(max_size=700), min_size=1, max_size=12),
+    st.binary(max_size=1500),
+    st.booleans(),
+    st.integers(0, 2**63 - 1),
+)
+def test_script_is_read_by_a_server_as_it_was_meant(
+    source: bytes, keys: list[bytes], token: bytes, by_source: bool, ttl_ms: int
+) -> None:
+    head = [b"EVAL", source] if by_source else [b"EVALSHA", SHA1]
+    ttl = [b"%d" % ttl_ms] if ttl_ms else []
+    script = Script(source, SHA1)
+    both: list[bytes | tuple[bytes, ...]] = [tuple(keys)]
+    for asked in both + keys * (len(keys) == 1):
+        command = encode_command(script, by_source, asked, token, ttl_ms)
+        assert words_of(command) == [*head, b"%d" % len(keys), *keys, token, *ttl]
+
+
+# ---- what is refused
+
+
+@pytest.mark.parametrize("words", [("r", b"t"), (b"r", "t"), (None, b"t"), (b"r", 1)])
+def test_acquire_takes_bytes_alone(words: tuple[Any, Any]) -> None:
+    with pytest.raises(TypeError):
+        encode_acquire(*words, 1)
+
+
+@pytest.mark.parametrize("length", [0, 39, 41])
+def test_script_with_a_sha1_of_another_length_is_refused(length: int) -> None:
+    with pytest.raises(ValueError, match="40 hex digits"):
+        Script(b"return 1", b"a" * length)
+
+
+# ---- the scripts themselves
+
+
+@pytest.mark.parametrize("name", KNOWN_SHA1)
+def test_script_is_letter_by_letter_that_of_earlier_releases(name: str) -> None:
+    """A server that has it loaded needs no other copy, nor has it a second one."""
+    known = KNOWN_SHA1[name]
+    assert getattr(scripts, f"{name}_SHA1") == known
+    assert sha1(getattr(scripts, name)).hexdigest().encode() == known
+
+
+def test_every_script_has_a_known_sha1() -> None:
+    named = [scripts.scripts_of(file) for file in ("locks", "queue", "fences")]
+    found = {script.sha1 for each in named for script in each.values()}
+    assert found == set(KNOWN_SHA1.values()) - {scripts.NOTIFY_NEXT_SHA1}
+
+
+def test_script_that_is_not_there_is_no_attribute() -> None:
+    assert not hasattr(scripts, "ACQUIRE_NONE")
+
 
 ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND
 ASK_TURN, LEAVE_QUEUE = Operation.ASK_TURN, Operation.LEAVE_QUEUE
