@@ -29,7 +29,7 @@ QUICK = (
     *("tests/behaviour/test_login.py", "tests/behaviour/test_exclusion.py"),
     *("tests/behaviour/test_release.py", "tests/behaviour/test_scripts_of_all.py"),
     *("tests/behaviour/test_loops.py", "tests/faults/test_callers.py"),
-    *("tests/setups/test_health.py", "tests/setups/test_rights.py"),
+    *("tests/setups/test_wrong_setups.py", "tests/setups/test_rights.py"),
     *("tests/setups/test_native.py", "tests/cli/test_run.py"),
 )
 FULL = (

@@ -24,7 +24,6 @@ from fastredlock._locking.validity import extensions_of
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
-from tests.support.interrupts import Interrupt, alarm, interrupt
 from tests.support.keys import (
     NOBODY,
     delete,
@@ -38,7 +37,7 @@ from tests.support.keys import (
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy, proxied
-from tests.support.threads import in_threads
+from tests.support.threads import Interrupt, alarm, in_threads, interrupt
 from tests.support.waiting import settled, stopwatch, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus

@@ -14,11 +14,10 @@ from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
-from tests.support.interrupts import Interrupt, alarm, interrupt
 from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.masters import pause, resume
 from tests.support.processes import Fork
-from tests.support.threads import later
+from tests.support.threads import Interrupt, alarm, interrupt, later
 from tests.support.waiters import begins_to_wait
 from tests.support.waiting import settled, wait_until
 

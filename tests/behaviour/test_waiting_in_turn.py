@@ -37,11 +37,10 @@ from tests.support.cancellation import (
     strides,
 )
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.interrupts import Interrupt, alarm, interrupt
 from tests.support.keys import KEY, flush_scripts, set_all
 from tests.support.loop_calls import until
 from tests.support.processes import Fork
-from tests.support.threads import in_threads
+from tests.support.threads import Interrupt, alarm, in_threads, interrupt
 from tests.support.waiters import (
     FALL_BACK,
     PROMPT,

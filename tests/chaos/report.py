@@ -56,7 +56,7 @@ class Report:
         """Tick until the end; say where the process stood still."""
         while not self.is_closing.is_set():
             began_ns = now_ns()
-            time.sleep(TICK)
+            self.is_closing.wait(TICK)
             self.stretch("process", began_ns, TICK)
 
 

@@ -85,7 +85,7 @@ class Run:
         self._population.end_all()
         while self._population.is_leaving():
             self._wait_until(time.monotonic() + 0.1)
-        time.sleep(TTL + BOUND)
+        self._wait_until(time.monotonic() + TTL + BOUND)
         return len(self._servers.keys(self._servers.undisturbed()))
 
     def _wait_until(self, when: float) -> None:
@@ -95,7 +95,7 @@ class Run:
             left = when - time.monotonic()
             if left <= 0:
                 return
-            time.sleep(min(left, 0.05))
+            time.sleep(min(left, 0.05))  # between two looks
 
     def _look_after(self, generation: int) -> None:
         # It has closed and exited: what it had is released, what it undid is gone.

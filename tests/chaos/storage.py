@@ -74,10 +74,10 @@ def work(client: str, path: str, seed: str, *urls: str) -> None:
             with suppress(FastRedlockError if client not in PEERS else Exception):
                 grant = try_once(resource)
             if grant is None:
-                time.sleep(draw.uniform(0.001, 0.01))
+                time.sleep(draw.uniform(0.001, 0.01))  # before the next try
                 continue
             taken_ns, (fence, held) = now_ns(), grant
-            time.sleep(draw.uniform(0, TTL / 20))
+            time.sleep(draw.uniform(0, TTL / 20))  # the work
             if now_ns() < taken_ns + held.validity * 1e9:
                 if draw.random() < STOPPED:
                     os.kill(os.getpid(), signal.SIGSTOP)  # the test lets it go on
@@ -152,7 +152,7 @@ def run(client: str, seconds: float, seed: int, enough: int = 0) -> Figures:
                 trouble.go_on()
                 if enough and figures_of(client, path).refused >= enough:
                     break
-                time.sleep(0.005)
+                time.sleep(0.005)  # between two looks
         finally:
             for worker in workers:
                 worker.kill()

@@ -167,7 +167,7 @@ def test_kill_when_it_takes_long_then_the_master_is_away_as_long_all_the_same(
         killed_at = healed_at = 0.0
 
         def strike(self, fault: Fault) -> None:
-            time.sleep(0.1)
+            time.sleep(0.1)  # it takes long
             self.killed_at = time.monotonic()
 
         def heal(self, fault: Fault) -> None:

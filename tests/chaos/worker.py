@@ -140,10 +140,10 @@ def try_again(try_once: Try, ledger: Ledger, report: Report, habits: Habits) -> 
         with suppress(Exception):
             held = try_once(name_of(resource))
         if held is None:
-            time.sleep(habits.pause())
+            time.sleep(habits.pause())  # before the next try
             continue
         hold = Hold(ledger, (resource,), partial(float, held.validity))
-        time.sleep(habits.work())
+        time.sleep(habits.work())  # the work
         hold.end()
         with suppress(Exception):  # a complaint that the lock had gone
             held.release()

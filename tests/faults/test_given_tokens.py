@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from urllib.parse import urlsplit
 
@@ -133,18 +132,6 @@ def test_acquire_each_when_a_pair_is_named_twice_then_the_second_is_taken(
     assert settled_values(servers, [None] * 5) == [None] * 5
 
 
-def test_token_when_it_is_the_same_for_ever_then_serves_pair_after_pair(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls, new_token=lambda: TOKEN)
-    locks.connect()
-    for _ in range(100):
-        with locks.lock(KEY, timeout=1) as lease:
-            assert lease.token == TOKEN
-        both = granted(locks.acquire_all([KEY, "another"], timeout=1))
-        assert both.release() is ReleaseStatus.RELEASED
-
-
 def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
     proxied: Make, proxies: list[Proxy]
 ) -> None:
@@ -176,30 +163,3 @@ def test_lease_when_its_time_is_over_and_its_token_is_used_again_then_is_gone(
     # The slowest two masters may have let the first key expire a moment later.
     assert values(servers).count(TOKEN) >= 3
     assert second.release() is ReleaseStatus.RELEASED
-
-
-def test_retry_when_the_roll_back_of_the_token_is_lost_then_is_not_made_with_it(
-    proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
-) -> None:
-    locks = proxied(**QUICK, new_token=lambda: TOKEN)
-    for proxy in proxies[:3]:
-        proxy.set(drops_replies=True)
-    with pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, ttl=60, timeout=5)
-    for proxy in proxies[:3]:
-        proxy.reset()
-        proxy.heal()
-    reconnect(locks)
-    assert settled_values(servers, [None] * 5) == [None] * 5
-    with pytest.raises(TokenReusedError):
-        locks.acquire(KEY, timeout=0)
-
-
-def test_tokens_when_each_call_gives_another_then_nothing_is_refused(
-    proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
-) -> None:
-    tokens: Iterator[int] = itertools.count()
-    locks = proxied(**QUICK, new_token=lambda: b"worker-7 %d" % next(tokens))
-    lost_release(locks, proxies)
-    reconnect(locks)
-    assert granted(locks.acquire(KEY, timeout=1)).release() is ReleaseStatus.RELEASED

@@ -20,7 +20,7 @@ from tests.support import ending_programs
 from tests.support.masters import pause, resume
 from tests.support.processes import running
 from tests.support.proxy import Proxy, swallowed_syn
-from tests.support.waiting import is_listening, wait_until
+from tests.support.waiting import is_listening, until, wait_until
 
 ENDS = ("exit", "child", "close", "awaited close", "awaited dropped")
 CALLS = ("connect()", "ping()", "acquire('r', timeout=0)")
@@ -60,11 +60,8 @@ def test_awaited_release_when_its_master_comes_back_then_is_sent_without_a_call(
             lease = await locks.acquire("r")
             assert lease is not None
             pause(masters, 1)
-            await asyncio.sleep(0)
             await lease.release()
-            while locks.stats().losses == 0:  # noqa: ASYNC110
-                # The connection is overdue, and given up; nobody sets an event then.
-                await asyncio.sleep(0.01)
+            await until(lambda: locks.stats().losses)  # overdue, and given up
             resume(masters, 1)
             assert await asyncio.to_thread(
                 wait_until, lambda: are_free(masters.urls, "r")

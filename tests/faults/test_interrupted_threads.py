@@ -5,7 +5,6 @@ from __future__ import annotations
 import _thread
 import sys
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import count
@@ -19,7 +18,7 @@ from tests.faults.test_callers import Injector
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY
-from tests.support.waiting import settled
+from tests.support.waiting import is_renewed, settled
 
 pytestmark = [blocking, pytest.mark.slow]
 
@@ -95,8 +94,7 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
             break
         assert type(came) is kind, where
         lease = granted(locks.acquire("next", ttl=TTL, keep_alive=True))
-        if k % 10 == 0:
-            time.sleep(1.5 * TTL)  # it is to be renewed meanwhile
+        assert is_renewed(lease, times=int(k % 10 == 0)), where
         assert lease.is_valid, where
         # A thread that has the baton, or nobody.
         keeper: Any = locks._driver.keeper
@@ -139,6 +137,5 @@ def test_keep_alive_when_no_thread_can_be_started_then_raises_and_later_keeps(
         with pytest.raises(FastRedlockError, match="not kept: can't start new thread"):
             locks.acquire(KEY, ttl=60, keep_alive=True)
     lease = granted(locks.acquire(KEY, ttl=TTL, timeout=0, keep_alive=True))
-    time.sleep(1.5 * TTL)  # it is to be renewed meanwhile
-    assert lease.is_valid
+    assert is_renewed(lease)
     assert lease.release() is ReleaseStatus.RELEASED

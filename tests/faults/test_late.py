@@ -15,7 +15,6 @@ from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.proxy import Proxy
-from tests.support.waiting import stopwatch, wait_until
 
 MS = 1_000_000
 QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}
@@ -93,27 +92,6 @@ def test_replies_when_they_come_byte_by_byte_then_the_driver_reads_them(
 # --- one too many ---------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("extra", [b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"_\r\n"])
-def test_reply_when_there_is_one_too_many_then_no_later_one_is_taken_for_another(
-    make_fake: Callable[..., FakeServer], make_locks: MakeLocks, extra: bytes
-) -> None:
-    fake = make_fake()
-    locks = make_locks([fake.url], **QUICK)
-    assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
-    fake.answers[b"EVALSHA"] = b":0\r\n" + extra  # our key had gone; and a stray one
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert lease.release() is ReleaseStatus.GONE
-    fake.answers[b"EVALSHA"] = b":0\r\n"
-    fake.answers[b"SET"] = b"-ERR no\r\n"
-    with pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, timeout=0)
-    fake.answers[b"SET"] = b"+OK\r\n"
-    fake.answers[b"EVALSHA"] = b":1\r\n"
-    lease = granted(locks.acquire(KEY, timeout=1))
-    assert lease.release() is ReleaseStatus.RELEASED
-    assert fake.connections > 1
-
-
 @pytest.mark.parametrize("name", [b"SET", b"EVALSHA", b"TIME"])
 def test_connection_when_a_reply_fits_no_question_then_is_given_up(
     make_fake: Callable[..., FakeServer], make_locks: MakeLocks, name: bytes
@@ -162,45 +140,3 @@ def test_replies_when_held_past_the_deadline_then_count_for_their_own_rounds(
     lease = granted(locks.acquire("free", timeout=0))  # it does not meet the orphan
     assert lease.release() is ReleaseStatus.RELEASED
     assert values(servers, "taken") == [b"theirs"] * 2 + [None] * 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("cut", range(5))
-def test_orphan_when_the_connection_is_reset_in_the_reply_then_is_released_on_the_next(
-    proxies: list[Proxy],
-    proxied: Callable[..., FastRedlock],
-    servers: list[redis.Redis],
-    cut: int,
-) -> None:
-    locks = proxied(**QUICK)
-    for proxy in proxies[:3]:
-        proxy.set(cut_down_after=cut, at_cut="reset")
-    with pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, ttl=60, timeout=0)
-    for proxy in proxies[:3]:
-        proxy.heal()
-    # The retry meets no key of our own: its release goes before it.
-    with stopwatch() as elapsed:
-        lease = granted(locks.acquire(KEY, ttl=60, timeout=5))
-    assert elapsed() < 1.0
-    assert lease.release() is ReleaseStatus.RELEASED
-    assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)
-
-
-def test_release_when_its_reply_is_lost_then_is_sent_again_on_the_next_connection(
-    proxies: list[Proxy],
-    proxied: Callable[..., FastRedlock],
-    servers: list[redis.Redis],
-) -> None:
-    locks = proxied(**QUICK)
-    lease = granted(locks.acquire(KEY, ttl=60))
-    wanted: list[bytes | None] = [lease.token] * 5
-    assert settled_values(servers, wanted, KEY) == wanted
-    for proxy in proxies[:3]:
-        proxy.set(swallows=True)
-    assert lease.release() is ReleaseStatus.UNKNOWN
-    for proxy in proxies[:3]:
-        proxy.heal()
-        proxy.reset()
-    granted(locks.acquire("another", timeout=2))
-    assert wait_until(lambda: locks.holders() and values(servers) == NOBODY)

@@ -9,18 +9,24 @@ the gate, and came 50 ms late after a release.
 from __future__ import annotations
 
 import time
+from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 import redis
 
 from fastredlock import FastRedlock, Lease
+from fastredlock._options import scripts
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
+from tests.support.lock_process import line_of, take_in_turn, worker
+from tests.support.proxy import Proxy
 from tests.support.waiters import (
     Waiters,
     gate_of,
     is_over,
+    queue_key,
     queued,
     queued_at,
 )
@@ -53,8 +59,8 @@ def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tri
     with Waiters() as waiters:
         for i in range(20 if clients == 1 else clients):
             waiters.come(f"{i}", many[i % clients])
-            if clients > 1:
-                time.sleep(0.04)  # a ticket is late by the way of its message
+            there = min(i + 1, clients)
+            assert wait_until(lambda there=there: queued(servers) == there)
         assert wait_until(lambda: queued(servers) == clients and pauses(servers))
         before = sum(each.stats().rounds for each in many)
         time.sleep(0.5)  # the tries of a while are counted
@@ -126,10 +132,62 @@ def test_key_when_it_comes_to_the_gate_then_the_first_waits_for_it(
         waiters.come("waiter", locks)
         assert wait_until(lambda: pauses(servers))
         assert wait_until(lambda: servers[GATE].set(KEY, "taken", nx=True))
-        time.sleep(0.2)  # a question, and what was under way
         before = locks.stats().rounds
-        time.sleep(0.5)  # the tries of a while are counted
-        assert locks.stats().rounds - before < 6
+        time.sleep(0.7)  # the tries of a while are counted, and some under way
+        assert locks.stats().rounds - before < 9
         servers[GATE].delete(KEY)
         lease.release()
     assert is_over(servers)
+
+
+# --- a gate that is far: its queues go to the next master -----------------------------
+
+
+MARK = b">"
+NEXT = (GATE + 1) % 5
+PROCESSES, TIMES = 4, 100
+FAR = 0.025  # s, each way: at that pace they make 20 hand-overs in a second
+
+
+def mark(server: redis.Redis, key: str = KEY) -> None:
+    """Do as a process that has found the gate slow."""
+    server.eval(scripts.ASK_TURN.decode(), 1, key, "a-process", "0", "4")
+
+
+def forget(servers: list[redis.Redis], key: str = KEY) -> None:
+    for server in servers:
+        server.delete(queue_key(key))
+
+
+@pytest.mark.slow
+def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next(
+    urls: list[str], servers: list[redis.Redis], tmp_path: Path
+) -> None:
+    counted = tmp_path / "counter"
+    counted.write_text("0")
+    with Proxy(urls[-1], address=("127.0.0.2", 0)) as far, ExitStack() as started:
+        far.set(delay=FAR)
+        key = next(f"far-{i}" for i in range(99) if gate_of(5, f"far-{i}") == 4)
+        there = [*urls[:-1], far.url]  # in the order of their addresses
+        workers = [
+            started.enter_context(worker(take_in_turn, there, key, str(counted), TIMES))
+            for _ in range(PROCESSES)
+        ]
+        had_ns = sorted(int(line_of(each)) for each in workers for _ in range(TIMES))
+        assert [each.wait(20) for each in workers] == [0] * PROCESSES
+    assert int(counted.read_text()) == PROCESSES * TIMES
+    half = had_ns[len(had_ns) // 2 :]
+    assert len(half) / (half[-1] - half[0]) * 1e9 > 30  # 300, on an idle machine
+    assert queued_at(servers[-1], key) == [MARK]
+    forget(servers, key)
+    assert is_over(servers, key)
+
+
+def test_holders_when_the_queue_has_moved_then_count_no_mark(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+) -> None:
+    mark(servers[GATE])
+    assert [each.waiting for each in connected(make_locks(urls)).holders(KEY)] == [
+        0
+    ] * 5
+    forget(servers)

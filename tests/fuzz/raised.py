@@ -23,7 +23,9 @@ import redis
 import fastredlock.asyncio
 from fastredlock import FastRedlock, _core
 from fastredlock.testing import LocalMasters
+from tests.support.awaited import turn
 from tests.support.certificates import Certificates, tls_master
+from tests.support.waiting import wait_until
 
 KINDS = {"signals": 3, "memory": 12, "nested": 7}  # raising_class
 KEY = "contended"
@@ -209,12 +211,12 @@ async def run_tasks(
                     witness.leave()
             except (Interrupted, fastredlock.AcquireError):
                 pass
-            await asyncio.sleep(0)
+            await turn()
 
     tasks = [loop.create_task(work(i)) for i in range(4)]
     while time.monotonic() < ended:
         hook.arm(next_k(rng))
-        await asyncio.sleep(0.002)
+        await asyncio.sleep(0.002)  # the calls of a while may raise
         hook.disarm()
         witness.check(hook)
     done, late = await asyncio.wait(tasks, timeout=TIMEOUT + LATE)
@@ -255,10 +257,7 @@ def main() -> None:
             hook = {"threads": run_threads, "connecting": run_connecting}[client](
                 *given
             )
-        wanted = time.monotonic() + 1
-        while (keys := left_on(masters)) and time.monotonic() < wanted:
-            time.sleep(0.01)
-        assert not keys, (keys, hook.places)
+        assert wait_until(lambda: not left_on(masters), within=1), hook.places
         assert not hook.in_a_pass.value
     print(hook.places.total(), "raised in", *sorted(hook.places))
 

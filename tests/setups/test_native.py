@@ -6,13 +6,16 @@ One body of tests for servers that have it, in either form, and for one that has
 from __future__ import annotations
 
 import asyncio
+import socket
+import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import contextmanager
 from typing import NamedTuple
+from urllib.parse import urlsplit
 
+import hiredis
 import pytest
 import redis
 
@@ -24,18 +27,116 @@ from fastredlock import (
     Retry,
     Vote,
 )
+from fastredlock._options import scripts
 from fastredlock.asyncio import FastRedlock as AsyncFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
+from tests.support.fake_server import FakeServer, Words
 from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import KEY
-from tests.support.native_servers import (
-    KINDS,
-    RedisWithDelex,
-    native_server,
-    program_with,
-)
+from tests.support.local_servers import PROGRAMS
+from tests.support.waiters import Waiters, hand_over
 from tests.support.waiting import wait_until
+
+# --- servers that compare and delete in one command -----------------------------------
+
+
+KINDS = ("script", "DELIFEQ", "DELEX", "DELEX made")
+
+
+class RedisWithDelex:
+    """Stand before a real server, and have `DELEX` and `SET ... IFEQ` as Redis 8.4.
+
+    No such Redis is at hand everywhere: it answers by the scripts that its commands
+    stand for. Where a real one is on PATH, the tests run on it as well, and judge this.
+    """
+
+    def __init__(self, url: str) -> None:
+        at = urlsplit(url)
+        self._server = socket.create_connection((at.hostname, at.port or 6379))
+        self._server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.refuses: dict[bytes, bytes] = {}  # by name, an error reply
+
+    def answer(self, words: Words) -> bytes:
+        """Return what it says to a command."""
+        name = words[0].upper()
+        if name in self.refuses:
+            return self.refuses[name]
+        if name == b"HELLO":
+            return b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n"
+        if name == b"COMMAND":
+            return b"*2\r\n*-1\r\n*1\r\n$5\r\ndelex\r\n"
+        if name == b"DELEX":
+            _, key, _, token = words
+            return self._ask([b"EVAL", scripts.RELEASE, b"1", key, token])
+        if name == b"SET" and words[3] == b"IFEQ":
+            _, key, _, _, token, _, ttl = words
+            said = self._ask([b"EVAL", scripts.EXTEND, b"1", key, token, ttl])
+            return {
+                b":1\r\n": b"+OK\r\n",
+                b":0\r\n": b"_\r\n",
+                b":2\r\n": b"_\r\n",
+            }.get(said, said)
+        return self._ask(words)
+
+    def _ask(self, words: Words) -> bytes:
+        parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
+        self._server.sendall(b"*%d\r\n" % len(words) + b"".join(parts))
+        reader, said = hiredis.Reader(notEnoughData=self), b""
+        while reader.gets() is self:
+            data = self._server.recv(65536)
+            if not data:
+                raise ConnectionError("the server has closed its connection")
+            said += data
+            reader = hiredis.Reader(notEnoughData=self)
+            reader.feed(said)
+        return said
+
+    def close(self) -> None:
+        self._server.close()
+
+
+def program_with(command: str) -> str | None:
+    """Return a server program on this machine that has this command, or None."""
+    for each in PROGRAMS:
+        (program,) = each.values  # type: ignore[attr-defined]  # a ParameterSet
+        asked = subprocess.run(
+            [program, "--version"], capture_output=True, text=True, check=True
+        )
+        words = dict(w.split("=", 1) for w in asked.stdout.split() if "=" in w)
+        version = tuple(int(part) for part in words["v"].split(".")[:2])
+        is_valkey = asked.stdout.startswith("Valkey")
+        least = (9, 0) if is_valkey else (8, 4)
+        name = "DELIFEQ" if is_valkey else "DELEX"
+        if (version >= least and name == command) or (
+            command == "script" and version < least
+        ):
+            return str(program)
+    return None
+
+
+@contextmanager
+def native_server(kind: str) -> Iterator[tuple[str, str, RedisWithDelex | None]]:
+    """Run one; give the URL for clients, that of the real server, and what is made."""
+    program = program_with("script" if kind == "DELEX made" else kind)
+    if program is None:
+        yield "", "", None
+        return
+    with LocalMasters(1, server=program) as masters:
+        (url,) = masters.urls
+        if kind != "DELEX made":
+            yield url, url, None
+            return
+        made = RedisWithDelex(url)
+        names = b"SET EVAL EVALSHA SCRIPT CLIENT INFO TIME HELLO COMMAND DELEX"
+        answers = dict.fromkeys(names.split(), made.answer)
+        with FakeServer({**answers, b"SUBSCRIBE": b"-NOPERM no\r\n"}) as fake:
+            yield fake.url, url, made
+        made.close()
+
+
+# --- the tests ------------------------------------------------------------------------
+
 
 pytestmark = blocking
 COMMANDS = {"DELIFEQ": "delifeq", "DELEX": "delex"}
@@ -199,90 +300,51 @@ def test_masters_that_are_no_gate_are_released_by_the_command(
     assert counted["delifeq"] + counted["delex"] == 20 * (len(masters) - 1)
 
 
-@dataclass
-class Waiters:
-    """Others that wait for resources, and by how much (ms) they got them later."""
-
-    locks: FastRedlock
-    gates: list[redis.Redis]
-    pool: ThreadPoolExecutor
-    ended: dict[str, float] = field(default_factory=dict)
-    waiting: list[Future[None]] = field(default_factory=list)
-
-    def wait_for(self, *resources: str) -> None:
-        for resource in resources:
-            self.waiting.append(self.pool.submit(self._take, resource))
-            queue = f"fastredlock:queue:{resource}"
-            assert wait_until(
-                lambda queue=queue: any(gate.exists(queue) for gate in self.gates)
-            )
-
-    def _take(self, resource: str) -> None:
-        with granted(self.locks.acquire(resource, timeout=5)):
-            self.ended[resource] = time.monotonic()
-
-    def late_ms(self, released: dict[str, float]) -> list[float]:
-        for each in self.waiting:
-            each.result()
-        return sorted(1000 * (self.ended[key] - at) for key, at in released.items())
-
-
-@pytest.fixture
-def waiters(
-    native_urls: list[str], make_locks: MakeLocks, raw: Raw
-) -> Iterator[Waiters]:
-    with ThreadPoolExecutor(40) as pool:
-        locks = connected(make_locks(native_urls))
-        yield Waiters(locks, [raw(url) for url in native_urls], pool)
-
-
 # A process that waits asks again by itself, after 250 ms.
-TOLD_MS = 100
+TOLD = 0.1  # s
 
 
 def test_waiter_is_told_by_a_process_that_then_rests(
-    native_urls: list[str], waiters: Waiters, make_locks: MakeLocks
+    native_urls: list[str], make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks(native_urls))
-    released = {}
-    for key in (f"{KEY}:{i}" for i in range(9)):
-        lease = granted(locks.acquire(key, ttl=10))
-        waiters.wait_for(key)
-        released[key] = time.monotonic()
-        assert lease.release() is ReleaseStatus.RELEASED
-    assert waiters.late_ms(released)[6] < TOLD_MS
+    holder, locks = [connected(make_locks(native_urls)) for _ in range(2)]
+    late = sorted(hand_over(holder, [locks], f"{KEY}:{i}") for i in range(9))
+    assert late[6] < TOLD
 
 
 def test_waiters_are_told_by_a_batch(
-    native_urls: list[str], waiters: Waiters, make_locks: MakeLocks
+    native_urls: list[str], make_locks: MakeLocks
 ) -> None:
     """Seen: nobody waited for what their gates say, and they came 240 ms later."""
-    locks = connected(make_locks(native_urls))
-    leases = locks.acquire_each([f"{KEY}:{i}" for i in range(200)], ttl=10)
-    waited_for = [f"{KEY}:{i}" for i in range(0, 200, 10)]
-    waiters.wait_for(*waited_for)
-    locks.release_each(leases)
-    released = dict.fromkeys(waited_for, time.monotonic())
-    assert waiters.late_ms(released)[15] < TOLD_MS
+    holder, locks = [connected(make_locks(native_urls)) for _ in range(2)]
+    leases = holder.acquire_each([f"{KEY}:{i}" for i in range(200)], ttl=10)
+    with Waiters() as waiters:
+        for i in range(0, 200, 10):
+            waiters.come(f"{i}", locks, key=f"{KEY}:{i}")
+        holder.release_each(leases)
+        released = time.monotonic()
+    assert sorted(waiters.at.values())[15] - released < TOLD
 
 
 def test_waiter_is_told_by_a_loop_that_then_stands_still(
-    native_urls: list[str], waiters: Waiters
+    native_urls: list[str], make_locks: MakeLocks
 ) -> None:
-    released = {}
+    waiting, late = connected(make_locks(native_urls)), list[float]()
 
     async def run() -> None:
         async with AsyncFastRedlock(native_urls) as locks:
-            for key in (f"{KEY}:{i}" for i in range(5)):
-                lease = await locks.acquire(key, ttl=10)
+            for i in range(5):
+                lease = await locks.acquire(KEY, ttl=10)
                 assert lease is not None
-                await asyncio.to_thread(waiters.wait_for, key)
-                released[key] = time.monotonic()
-                await lease.release()
-                time.sleep(0.3)  # noqa: ASYNC251  # the loop stands still: the subject
+                with Waiters() as waiters:
+                    await asyncio.to_thread(waiters.come, f"{i}", waiting)
+                    released = time.monotonic()
+                    await lease.release()
+                    time.sleep(0.3)  # noqa: ASYNC251  # it stands still: the subject
+                    late.append(waiters.at[f"{i}"] - released)
 
     asyncio.run(run())
-    assert waiters.late_ms(released)[3] < TOLD_MS
+    assert sorted(late)[3] < TOLD
 
 
 def url_of_user_without_it(place: Place) -> str:

@@ -18,9 +18,8 @@ from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks
+from tests.support.local_servers import PROGRAMS
 from tests.support.proxy import Proxy
-from tests.support.server_binaries import PROGRAMS
-from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
 
 KEY = "orders:42"
@@ -151,28 +150,6 @@ def test_quarantine_when_it_is_over_then_the_master_votes(
     assert all(wait_until(lambda locks=locks: votes(locks)) for locks in clients)
     assert MAX_TTL + 1 <= time.monotonic() - began < MAX_TTL + 3
     assert votes(guarded(make_locks, proxies))
-
-
-def test_quarantine_when_two_clients_come_at_once_then_the_longer_stands(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis]
-) -> None:
-    servers[1].flushall()
-    clients = [
-        make_locks([p.url for p in proxies], ttl=MAX_TTL, max_ttl=max_ttl)
-        for max_ttl in (1, 60, 1, 30)
-    ]
-    in_threads([locks.connect for locks in clients])
-    assert 60_000 < servers[1].pttl(QUARANTINE) <= 61_000
-
-
-def test_client_when_without_max_ttl_then_writes_no_marker_and_heeds_none(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis]
-) -> None:
-    servers[1].flushall()
-    locks = make_locks([proxy.url for proxy in proxies])
-    locks.connect()
-    granted(locks.acquire(KEY, timeout=0)).release()
-    assert servers[1].keys(f"{MARKER}*") == []
 
 
 # --- the script -----------------------------------------------------------------------

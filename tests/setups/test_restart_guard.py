@@ -36,7 +36,6 @@ from tests.support.by_hand import (
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import set_all
-from tests.support.waiting import wait_until
 
 MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
 
@@ -232,18 +231,6 @@ def lose_one_of_three_votes(
 
 
 @pytest.mark.slow
-def test_exclusion_when_a_master_restarts_empty_and_nobody_guards_then_is_violated(
-    make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: list[redis.Redis]
-) -> None:
-    other = make_locks(old_masters.urls, ttl=MAX_TTL, retry=Retry(delay=0.01))
-    other.connect()
-    lease = lose_one_of_three_votes(make_locks, old_masters, raw_servers, "page")
-    stolen = granted(other.acquire("page", timeout=0.5))
-    assert lease.is_valid  # type: ignore[attr-defined]
-    assert stolen.is_valid  # both at once: what the Redlock page warns of
-
-
-@pytest.mark.slow
 def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
     make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: list[redis.Redis]
 ) -> None:
@@ -256,23 +243,3 @@ def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
     assert not lease.is_valid  # type: ignore[attr-defined]
     assert taken.is_valid
     assert "restarted" in str(taken.votes[0].text)
-
-
-@pytest.mark.slow
-def test_guard_when_the_restarted_master_is_old_enough_then_it_votes_again(
-    make_locks: MakeLocks, old_masters: LocalMasters
-) -> None:
-    retry = Retry(delay=0.01, unreachable_tries=1000)  # no marker yet: all wait
-    options = {"max_ttl": 0.1, "ttl": 0.1, "round_timeout": 0.05, "retry": retry}
-    locks = make_locks(old_masters.urls, **options)
-    granted(locks.acquire("again", timeout=5)).release()
-    old_masters.stop(0)
-    old_masters.start(0)
-
-    def votes_again() -> bool:
-        lease = granted(locks.acquire("again", timeout=5))
-        lease.release()
-        return lease.votes[0].vote is Vote.GRANTED
-
-    assert not votes_again()
-    assert wait_until(votes_again)

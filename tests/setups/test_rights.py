@@ -15,8 +15,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import granted, reason
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
-from tests.support.server_binaries import PROGRAMS
-from tests.support.users import allow
+from tests.support.local_servers import PROGRAMS, allow
 from tests.support.waiting import wait_until
 
 LEAST = "+set +get +del +pexpire +eval +evalsha"
@@ -213,6 +212,7 @@ def test_marker_when_its_keys_are_forbidden_then_is_told_and_the_uptime_counts(
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     ann = allow(server, master, "~orders:* +@all")
+    # The uptime of a server is real time.
     time.sleep(max(0, 1.6 - server.info("server")["uptime_in_seconds"]))
     locks = make_locks([ann], ttl=0.5, max_ttl=0.5, round_timeout=0.4)
     assert wait_until(lambda: is_used(locks))

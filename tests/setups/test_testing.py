@@ -6,6 +6,8 @@ import importlib.util
 import os
 import signal
 import socket
+from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,29 +20,29 @@ from tests.support.waiting import wait_until
 # --- endpoints -------------------------------------------------------------------
 
 
-def test_every_master_answers_on_its_url_when_the_constructor_returns() -> None:
-    with LocalMasters(3) as masters:
-        assert masters.urls == [f"redis://127.0.0.1:{p}/0" for p in masters.ports]
+@pytest.fixture
+def one() -> Iterator[LocalMasters]:
+    """One master, on a socket of a file."""
+    with LocalMasters(1, unix=True) as masters:
+        yield masters
+
+
+@pytest.mark.parametrize("unix", [False, True])
+def test_every_master_answers_on_its_url_and_is_independent(unix: bool) -> None:
+    with LocalMasters(3, unix=unix) as masters:
+        if unix:
+            assert masters.ports == []
+        else:
+            assert masters.urls == [f"redis://127.0.0.1:{p}/0" for p in masters.ports]
         assert [ask(url) for url in masters.urls] == [_PONG] * 3
-
-
-def test_unix_masters_answer_on_their_sockets_and_have_no_port() -> None:
-    with LocalMasters(2, unix=True) as masters:
-        assert masters.ports == []
-        assert [ask(url) for url in masters.urls] == [_PONG] * 2
-
-
-def test_masters_are_independent_of_each_other() -> None:
-    with LocalMasters(2, unix=True) as masters:
         ask(masters.urls[0], b"SET key value\r\n")
         assert ask(masters.urls[1], b"GET key\r\n") == b"$-1\r\n"
 
 
-def test_masters_save_nothing_and_keep_the_default_hz() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        for name, value in [(b"save", b""), (b"appendonly", b"no"), (b"hz", b"10")]:
-            reply = ask(masters.urls[0], b"CONFIG GET %b\r\n" % name)
-            assert reply.endswith(b"\r\n$%d\r\n%b\r\n" % (len(value), value))
+def test_masters_save_nothing_and_keep_the_default_hz(one: LocalMasters) -> None:
+    for name, value in [(b"save", b""), (b"appendonly", b"no"), (b"hz", b"10")]:
+        reply = ask(one.urls[0], b"CONFIG GET %b\r\n" % name)
+        assert reply.endswith(b"\r\n$%d\r\n%b\r\n" % (len(value), value))
 
 
 def test_options_reach_every_server_and_noauth_counts_as_up() -> None:
@@ -49,26 +51,21 @@ def test_options_reach_every_server_and_noauth_counts_as_up() -> None:
         assert ask(masters.urls[1], b"AUTH x\r\n") == b"+OK\r\n"
 
 
+@pytest.mark.parametrize("taken_by", ["a listener", "a server"])
 def test_a_port_that_is_taken_is_replaced_by_another(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, taken_by: str
 ) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as stranger:
-        ports = [stranger.getsockname()[1], _local._any_port()]
-        choices = iter([*ports, *(_local._any_port() for _ in range(9))])
+    with ExitStack() as opened:
+        if taken_by == "a server":  # it is not mistaken for ours
+            port = opened.enter_context(LocalMasters(1)).ports[0]
+        else:
+            taken = opened.enter_context(socket.create_server(("127.0.0.1", 0)))
+            port = taken.getsockname()[1]
+        choices = iter([port, *(_local._any_port() for _ in range(9))])
         monkeypatch.setattr(_local, "_any_port", lambda: next(choices))
         with LocalMasters(1) as masters:
-            assert masters.ports != ports[:1]
+            assert masters.ports != [port]
             assert ask(masters.urls[0]) == _PONG
-
-
-def test_a_strangers_server_on_the_port_is_not_mistaken_for_ours(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    with LocalMasters(1) as stranger:
-        choices = iter([stranger.ports[0], *(_local._any_port() for _ in range(9))])
-        monkeypatch.setattr(_local, "_any_port", lambda: next(choices))
-        with LocalMasters(1) as masters:
-            assert masters.ports != stranger.ports
 
 
 def test_a_long_tmpdir_does_not_make_a_socket_path_too_long(
@@ -124,21 +121,17 @@ def test_a_master_starts_again_while_old_connections_to_it_are_open() -> None:
         assert client.recv(64) == b""
 
 
-def test_a_master_that_shut_itself_down_can_be_started() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        assert ask(masters.urls[0], b"SHUTDOWN NOSAVE\r\n") == b""
-        masters.stop(0)  # it may still be on its way out
-        masters.start(0)
-        assert ask(masters.urls[0]) == _PONG
-
-
-def test_a_master_that_died_by_itself_is_not_running() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        os.kill(masters.pid(0), signal.SIGKILL)
-        with pytest.raises(RuntimeError, match="not running"):
-            wait_until(lambda: masters.pid(0) == 0)
-        masters.start(0)
-        assert ask(masters.urls[0]) == _PONG
+def test_a_master_that_ended_by_itself_is_not_running_and_can_be_started(
+    one: LocalMasters,
+) -> None:
+    assert ask(one.urls[0], b"SHUTDOWN NOSAVE\r\n") == b""
+    one.stop(0)  # it may still be on its way out
+    one.start(0)
+    os.kill(one.pid(0), signal.SIGKILL)
+    with pytest.raises(RuntimeError, match="not running"):
+        wait_until(lambda: one.pid(0) == 0)
+    one.start(0)
+    assert ask(one.urls[0]) == _PONG
 
 
 def test_start_fails_with_the_log_when_the_port_was_lost_meanwhile() -> None:
@@ -162,6 +155,8 @@ def test_start_fails_with_the_log_where_a_port_of_the_options_is_taken() -> None
 def test_a_paused_master_accepts_but_answers_only_when_resumed() -> None:
     with LocalMasters(1) as masters:
         masters.pause(0)
+        stat = Path(f"/proc/{masters.pid(0)}/stat").read_text()
+        assert stat.rpartition(")")[2].split()[0] == "T"
         with connect(masters.urls[0]) as client:
             client.sendall(_PING)
             client.settimeout(0.03)
@@ -172,43 +167,24 @@ def test_a_paused_master_accepts_but_answers_only_when_resumed() -> None:
             assert client.recv(64) == _PONG
 
 
-def test_a_paused_master_stands_still_when_pause_returns() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        masters.pause(0)
-        stat = Path(f"/proc/{masters.pid(0)}/stat").read_text()
-        assert stat.rpartition(")")[2].split()[0] == "T"
-
-
-def test_a_paused_master_can_be_stopped_and_started() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        masters.pause(0)
-        masters.stop(0)
-        masters.start(0)
-        assert ask(masters.urls[0]) == _PONG
-
-
-def test_every_call_may_be_repeated() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        pid = masters.pid(0)
-        masters.start(0)
-        masters.pause(0)
-        masters.pause(0)
-        masters.start(0)
-        masters.resume(0)
-        masters.resume(0)
-        assert (masters.pid(0), ask(masters.urls[0])) == (pid, _PONG)
-        masters.stop(0)
-        masters.stop(0)
-        masters.close()
-        masters.close()
-
-
-def test_a_master_without_a_process_cannot_be_paused() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        masters.stop(0)
-        for call in (masters.pid, masters.pause, masters.resume):
-            with pytest.raises(RuntimeError, match=r"master 0 .* is not running"):
-                call(0)
+def test_every_call_may_be_repeated_and_a_paused_master_stopped(
+    one: LocalMasters,
+) -> None:
+    pid = one.pid(0)
+    for call in (one.start, one.pause, one.pause, one.start, one.resume, one.resume):
+        call(0)
+    assert (one.pid(0), ask(one.urls[0])) == (pid, _PONG)
+    for call in (one.pause, one.stop, one.stop):
+        call(0)
+    for name in ("pid", "pause", "resume"):
+        with pytest.raises(RuntimeError, match=r"master 0 .* is not running"):
+            getattr(one, name)(0)
+    one.start(0)
+    assert ask(one.urls[0]) == _PONG
+    one.close()
+    one.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        one.start(0)
 
 
 # --- errors ----------------------------------------------------------------------
@@ -275,10 +251,3 @@ def test_a_server_that_never_answers_is_given_up(
     with pytest.raises(RuntimeError, match="did not answer in") as caught:
         LocalMasters(1, server=str(mute))
     assert is_gone(int(str(caught.value).split()[-1]))
-
-
-def test_closed_masters_refuse_to_start() -> None:
-    masters = LocalMasters(1, unix=True)
-    masters.close()
-    with pytest.raises(RuntimeError, match="closed"):
-        masters.start(0)

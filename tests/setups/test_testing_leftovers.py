@@ -4,27 +4,22 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TypeAlias
 
 import pytest
 
 from fastredlock.testing import LocalMasters, _local
 from tests.support.local_servers import _PONG, ask, folder_of, is_gone
-from tests.support.processes import environment_of_children
+from tests.support.processes import Child, running
+from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
 
-Parent: TypeAlias = "subprocess.Popen[str]"
-
-
-# A parent for the tests that end one: it prints its servers' pids and its folder.
+# A parent for the tests that end one: it prints its servers' pids and its folder. Where
+# it reads, it waits until its end.
 _PARENT = """
-import os, signal, sys, time
+import os, signal, sys
 from fastredlock.testing import LocalMasters
 
 signal.signal(signal.SIGHUP, signal.SIG_DFL)  # under nohup it is ignored
@@ -32,28 +27,15 @@ masters = LocalMasters(2, unix=True)
 folder = os.path.dirname(masters.urls[0][len("unix://"):])
 print(masters.pid(0), masters.pid(1), folder, flush=True)
 """
+_WAIT = "; sys.stdin.read()"
 
 
 @contextmanager
-def parent_that(script: str) -> Iterator[tuple[Parent, list[int], Path]]:
+def parent_that(script: str) -> Iterator[tuple[Child, list[int], Path]]:
     """Run `_PARENT` and then `script`; yield it, the pids and the folder it prints."""
-    parent = subprocess.Popen(
-        [sys.executable, "-c", _PARENT + script],
-        env=environment_of_children(),
-        stdout=subprocess.PIPE,
-        text=True,
-    )
-    with parent:
-        try:
-            *pids, folder = line_of(parent).split()
-            yield parent, [int(pid) for pid in pids], Path(folder)
-        finally:
-            parent.kill()
-
-
-def line_of(parent: Parent) -> str:
-    assert parent.stdout is not None
-    return parent.stdout.readline()
+    with running(_PARENT + script) as parent:
+        *pids, folder = parent.answer().split()
+        yield parent, [int(pid) for pid in pids], Path(folder)
 
 
 def assert_nothing_is_left(pids: list[int], folder: Path) -> None:
@@ -64,31 +46,21 @@ def assert_nothing_is_left(pids: list[int], folder: Path) -> None:
 # --- nothing is left behind ------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", [ZeroDivisionError, KeyboardInterrupt])
-def test_an_exception_inside_with_leaves_nothing(kind: type[BaseException]) -> None:
-    masters = LocalMasters(2)
-    pids, folder = [masters.pid(0), masters.pid(1)], folder_of(masters)
-    with pytest.raises(kind), masters:
-        raise kind
-    assert all(is_gone(pid) for pid in pids)
-    assert not folder.exists()
-
-
-def test_close_ends_stopped_and_paused_masters_alike() -> None:
-    masters = LocalMasters(3, unix=True)
+@pytest.mark.parametrize("end", ["an error", "an interrupt", "close", "del"])
+def test_the_end_leaves_nothing_of_stopped_and_paused_masters_too(end: str) -> None:
+    masters = LocalMasters(3, unix=end == "close")
     pids, folder = [masters.pid(i) for i in range(3)], folder_of(masters)
     masters.stop(1)
     masters.pause(2)
-    masters.close()
+    if end in ("close", "del"):
+        if end == "close":
+            masters.close()
+        del masters  # nobody refers to them any more
+    else:
+        kind = ZeroDivisionError if end == "an error" else KeyboardInterrupt
+        with pytest.raises(kind), masters:
+            raise kind
     assert all(is_gone(pid) for pid in pids)
-    assert not folder.exists()
-
-
-def test_masters_that_nobody_refers_to_any_more_end() -> None:
-    masters = LocalMasters(1, unix=True)
-    pid, folder = masters.pid(0), folder_of(masters)
-    del masters
-    assert is_gone(pid)
     assert not folder.exists()
 
 
@@ -122,11 +94,8 @@ def test_close_cleans_up_even_after_the_keeper_was_killed() -> None:
 
 
 def test_masters_outlive_the_thread_that_made_them() -> None:
-    made: list[LocalMasters] = []
-    maker = threading.Thread(target=lambda: made.append(LocalMasters(1, unix=True)))
-    maker.start()
-    maker.join()
-    with made[0] as masters:
+    (made,) = in_threads([lambda: LocalMasters(1, unix=True)])
+    with made as masters:
         assert ask(masters.urls[0]) == _PONG
         masters.stop(0)
         masters.start(0)
@@ -135,22 +104,18 @@ def test_masters_outlive_the_thread_that_made_them() -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGINT])
 def test_a_parent_ended_by_a_signal_leaves_nothing(number: signal.Signals) -> None:
-    with parent_that("time.sleep(60)") as (parent, pids, folder):
+    script = "masters.pause(0); print(flush=True)" + _WAIT
+    with parent_that(script) as (parent, pids, folder):
+        parent.answer()
         parent.send_signal(number)
         parent.wait(10)
     assert_nothing_is_left(pids, folder)
 
 
-def test_a_killed_parent_leaves_no_paused_master() -> None:
-    script = "masters.pause(0); print(flush=True); time.sleep(60)"
-    with parent_that(script) as (parent, pids, folder):
-        line_of(parent)
-        parent.kill()
-    assert_nothing_is_left(pids, folder)
-
-
 @pytest.mark.parametrize("end", ["", "sys.exit(3)", "raise ValueError", "os._exit(0)"])
-def test_a_parent_that_forgets_to_close_leaves_nothing(end: str) -> None:
+def test_a_parent_that_forgets_to_close_leaves_nothing(
+    end: str, capfd: pytest.CaptureFixture[str]
+) -> None:
     with parent_that(end) as (parent, pids, folder):
         parent.wait(10)
     assert_nothing_is_left(pids, folder)
@@ -158,14 +123,14 @@ def test_a_parent_that_forgets_to_close_leaves_nothing(end: str) -> None:
 
 def test_close_works_while_a_child_forked_by_c_code_holds_the_leash() -> None:
     script = "os.dup(masters._sweep.peek()[2][1].fileno()); masters.close(); print(1)"
-    with parent_that(script + "; time.sleep(60)") as (_, pids, folder):
+    with parent_that(script + _WAIT) as (_, pids, folder):
         assert_nothing_is_left(pids, folder)
 
 
 def test_a_forked_child_that_lives_on_does_not_keep_a_killed_parents_servers() -> None:
-    script = "child = os.fork() or time.sleep(60); print(child, flush=True)"
-    with parent_that(script + "; time.sleep(60)") as (parent, pids, folder):
-        child = int(line_of(parent))
+    script = "child = os.fork() or sys.stdin.read(); print(child, flush=True)"
+    with parent_that(script + _WAIT) as (parent, pids, folder):
+        child = int(parent.answer())
         parent.kill()
         try:
             assert_nothing_is_left(pids, folder)
@@ -183,10 +148,10 @@ if not child:
     sys.exit()
 os.waitpid(child, 0)
 print(masters.pid(0), masters.pid(1), flush=True)
-time.sleep(60)
+sys.stdin.read()
 """
     with parent_that(script) as (parent, pids, folder):
-        assert [int(pid) for pid in line_of(parent).split()] == pids
+        assert [int(pid) for pid in parent.answer().split()] == pids
         assert ask(f"unix://{folder}/0.sock") == _PONG
     assert_nothing_is_left(pids, folder)
 

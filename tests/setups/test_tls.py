@@ -56,18 +56,6 @@ def url(port: int, options: str = "", login: str = "", host: str = "127.0.0.1") 
 # --- it locks -------------------------------------------------------------------------
 
 
-def test_lease_when_all_masters_speak_tls_then_is_taken_extended_and_released(
-    make_locks: MakeLocks, tls_ports: list[int], options: str
-) -> None:
-    locks = make_locks([url(port, options) for port in tls_ports])
-    other = make_locks([url(port, options) for port in tls_ports])
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert other.acquire(KEY, timeout=0) is None
-    assert lease.extend(20) > 15
-    assert lease.release() is ReleaseStatus.RELEASED
-    assert granted(other.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
-
-
 def test_many_at_once_when_over_tls_then_all_are_granted_and_released(
     make_locks: MakeLocks, tls_ports: list[int], options: str
 ) -> None:

@@ -18,8 +18,8 @@ import pytest
 from fastredlock._options import scripts
 from fastredlock.testing._lua import ReplyError, runtime
 from fastredlock.testing._model import Model, digest_of
-from tests.support.clocked_server import EPOCH_US, Client, ClockedServer, encoded
-from tests.support.server_binaries import PROGRAMS
+from tests.sim.clocked_server import EPOCH_US, Client, ClockedServer, encoded
+from tests.support.local_servers import PROGRAMS
 
 from .scenarios import Stage
 from .world import S

@@ -37,7 +37,7 @@ def run_on(kind: str, work: Coroutine[Any, Any, T]) -> T:
     loop.set_exception_handler(lambda _, told: complaints.append(told))
     try:
         result = loop.run_until_complete(work)
-        loop.run_until_complete(asyncio.sleep(0))
+        loop.run_until_complete(turn())
         left = asyncio.all_tasks(loop)
     finally:
         loop.close()
@@ -45,6 +45,11 @@ def run_on(kind: str, work: Coroutine[Any, Any, T]) -> T:
     assert not left, left
     assert not complaints, complaints
     return result
+
+
+async def turn() -> None:
+    """Let a loop run what is ready."""
+    await asyncio.sleep(0)
 
 
 class LoopThread:
@@ -86,7 +91,7 @@ class LoopThread:
             raise
 
     async def _give_up(self, begun: list[asyncio.Task[Any]]) -> None:
-        await asyncio.sleep(0)
+        await turn()
         for task in begun:
             task.cancel()
         await self._settle()
@@ -101,7 +106,7 @@ class LoopThread:
 
     def close(self) -> None:
         """End the loop; nothing may be left on it."""
-        self.run(asyncio.sleep(0))
+        self.run(turn())
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         left = [task for task in asyncio.all_tasks(self.loop) if not task.done()]

@@ -21,8 +21,9 @@ import redis
 
 from fastredlock import ReleaseStatus, Vote
 from fastredlock.asyncio import FastRedlock, Lease
-from tests.support.awaited import run_on
+from tests.support.awaited import run_on, turn
 from tests.support.keys import KEY, NOBODY, values
+from tests.support.waiting import until
 
 ALL = ("a", "b", "c")
 CUT = object()  # the outcome of a call that was cancelled
@@ -55,7 +56,7 @@ async def by_two_cancels(work: Work, wait: Wait) -> Any:
     task = asyncio.ensure_future(work())
     await wait()
     task.cancel()
-    await asyncio.sleep(0)
+    await turn()
     task.cancel()
     return await outcome(task)
 
@@ -120,14 +121,14 @@ WAYS = [
 def after_turns(k: int) -> Wait:
     async def wait() -> None:
         for _ in range(k):
-            await asyncio.sleep(0)
+            await turn()
 
     return wait
 
 
 def after_seconds(seconds: float) -> Wait:
     async def wait() -> None:
-        await asyncio.sleep(seconds)
+        await asyncio.sleep(seconds)  # the moment of the cut
 
     return wait
 
@@ -156,14 +157,11 @@ class World:
         self, wanted: list[bytes | None], key: str = KEY, within: float = 1.0
     ) -> None:
         """Wait for what has been sent to arrive, for far less than a ttl."""
-        ended = asyncio.get_running_loop().time() + within
-        while (found := values(self.servers, key)) != wanted:
-            assert asyncio.get_running_loop().time() < ended, found
-            await asyncio.sleep(0.0005)
+        await until(lambda: values(self.servers, key) == wanted, within)
 
     async def is_free(self, *keys: str) -> None:
         """See that the keys are free, and that another client can take them at once."""
-        await asyncio.sleep(self.lag)
+        await asyncio.sleep(self.lag)  # what was sent arrives so late
         for key in keys:
             await self.until(NOBODY, key)
         lease = await self.other.acquire_all(keys, timeout=0)

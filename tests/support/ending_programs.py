@@ -37,6 +37,11 @@ def raise_alarm(*_: object) -> None:
     raise Alarm
 
 
+def go_on(seconds: float) -> None:
+    """Let the other threads work: nothing shows in the middle of what they are."""
+    time.sleep(seconds)
+
+
 def rest(locks: FastRedlock, *names: str) -> None:
     """Let keys rest in a client."""
     for name in names * 3:
@@ -90,7 +95,7 @@ def lose_each(how: str, *urls: str) -> None:
         globals()["kept"] = locks
     elif how == "dropped":
         locks = None
-        time.sleep(0.5)  # the program goes on for a while
+        go_on(0.5)  # the program goes on for a while
 
 
 def let_rest(how: str, *urls: str) -> None:
@@ -151,7 +156,7 @@ def leave_a_daemon(delay: str, *urls: str) -> None:
             locks.release_each(locks.acquire_each(NAMES[:3000], ttl=TTL))
 
     in_daemon(work)
-    time.sleep(float(delay))  # somewhere in its rounds
+    go_on(float(delay))  # somewhere in its rounds
 
 
 class AtTheEnd:
@@ -176,7 +181,7 @@ class Sleeper:
         self.me = self
 
     def __del__(self) -> None:
-        time.sleep(Sleeper.seconds)
+        time.sleep(Sleeper.seconds)  # a finalizer that takes long
         Sleeper()
 
 
@@ -220,10 +225,10 @@ def end_beside_daemons(kind: str, call: str, *urls: str) -> None:
 
     for _ in range(3):
         in_daemon(work)
-    time.sleep(0.2)  # one of them leads by now
+    go_on(0.2)  # one of them leads by now
     if kind == "stick_in_a_finalizer":
         Sleeper.seconds = 100.0
-        time.sleep(0.1)  # and is in the finalizer
+        go_on(0.1)  # and is in the finalizer
     sys.modules["kept"] = AtTheEnd(calls[call])  # type: ignore[assignment]
 
 
@@ -246,7 +251,7 @@ def join_at_exit(call: str, *urls: str) -> None:
         "begins": lambda: [locks.acquire_each(NAMES[:3]) for _ in iter(int, 1)],
     }
     threads += [in_daemon(calls[call]) for _ in range(3)]
-    time.sleep(0.2)  # they wait by now
+    go_on(0.2)  # they wait by now
 
 
 def leave_a_waiting_task(how: str, *urls: str) -> None:
@@ -323,7 +328,7 @@ def take_a_key_at_rest_in_a_daemon_thread(*urls: str) -> None:
     """End while a daemon thread takes a key that rests, again and again."""
     locks = FastRedlock(urls, ttl=TTL, linger=30.0)
     in_daemon(lambda: [rest(locks, "rest0") for _ in iter(int, 1)])
-    time.sleep(0.2)  # somewhere in its pairs
+    go_on(0.2)  # somewhere in its pairs
 
 
 def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
@@ -332,7 +337,7 @@ def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
     async def take_and_give(locks: awaitable.FastRedlock, name: str) -> None:
         while True:
             async with locks.lock(name):
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # the others have their turn
 
     async def main() -> None:
         locks = awaitable.FastRedlock(urls, ttl=TTL)
@@ -341,7 +346,7 @@ def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
         await asyncio.gather(*(take_and_give(locks, name) for name in names))
 
     in_daemon(lambda: asyncio.run(main()))
-    time.sleep(0.3)  # somewhere in their rounds
+    go_on(0.3)  # somewhere in their rounds
 
 
 def end_in_a_back_off(how: str, *urls: str) -> None:

@@ -2,8 +2,7 @@
 
     python -m tests.support.greenlet_programs LIBRARY
 
-In a process of its own, which gevent or eventlet patches, with its own LocalMasters. A
-sleep in here is that of a greenlet: it lets the others run.
+In a process of its own, which gevent or eventlet patches, with its own LocalMasters.
 """
 
 from __future__ import annotations
@@ -52,6 +51,7 @@ else:
 
 import redis
 
+switch = time.sleep  # as patched: it lets the other greenlets run
 KEY = "orders:42"
 RELEASED = ReleaseStatus.RELEASED
 
@@ -73,7 +73,7 @@ def wait_until(is_so: Callable[[], object], seconds: float = 5) -> None:
     limit = time.monotonic() + seconds
     while not is_so():
         assert time.monotonic() < limit
-        time.sleep(0.005)
+        switch(0.005)
 
 
 class Ticker:
@@ -83,18 +83,18 @@ class Ticker:
         self.longest = 0.0
         self._is_over = False
         spawn(self._tick)
-        time.sleep(0.02)
+        switch(0.02)
 
     def _tick(self) -> None:
         last = time.monotonic()
         while not self._is_over:
-            time.sleep(0.005)
+            switch(0.005)
             last, before = time.monotonic(), last
             self.longest = max(self.longest, last - before)
 
     def end(self) -> float:
         self._is_over = True
-        time.sleep(0.02)
+        switch(0.02)
         return self.longest
 
 
@@ -128,7 +128,7 @@ def take_turns(
                 inside.append(1)
                 entered += 1
                 assert len(inside) == 1
-                time.sleep(0.0005)
+                switch(0.0005)
                 inside.pop()
 
     run_all([work] * callers + [lambda: in_thread(work)] * in_threads)
@@ -240,14 +240,14 @@ def sleep_in_between(masters: LocalMasters) -> None:
         lease = locks.acquire(KEY, timeout=5)
         assert lease is not None
         began = time.monotonic()
-        time.sleep(0.01)
+        time.sleep(0.01)  # the subject
         assert time.monotonic() - began > 0.0099
         lease.release()
     for _ in range(3):
         with fastredlock.FastRedlock(masters.urls) as other:
             other.connect()
             began = time.monotonic()
-            time.sleep(0.01)
+            time.sleep(0.01)  # the subject
             assert time.monotonic() - began > 0.0099
 
 
@@ -269,9 +269,9 @@ def close_while_the_leader_is_killed(masters: LocalMasters) -> None:
 
     with frozen(masters):
         leader = spawn(lead)
-        time.sleep(0.02)
+        switch(0.02)
         spawn(close)
-        time.sleep(0.02)  # the leader has taken the request, and waits for replies
+        switch(0.02)  # the leader has taken the request, and waits for replies
         kill(leader)
         wait_until(lambda: len(ended) == 2)
         assert "closed" in ended, ended
@@ -293,7 +293,7 @@ def release_in_the_hub(masters: LocalMasters) -> None:
             times.append(time.monotonic() - began)
 
     spawn(lead)
-    time.sleep(0.1)
+    switch(0.1)
     masters.stop(0)
     for i in range(1, 3):
         masters.resume(i)
@@ -353,7 +353,7 @@ def fork_while_waiting(masters: LocalMasters) -> None:
     with frozen(masters):
         for i in range(3):
             spawn(wait, f"{i}")
-        time.sleep(0.1)
+        switch(0.1)
         child = os.fork()
         if child == 0:
             status = 1
@@ -394,7 +394,7 @@ def keep_leases(masters: LocalMasters) -> None:
     def hold(i: int) -> None:
         with locks.lock(f"{KEY}:{i}", keep_alive=True) as lease:
             taken.append(time.monotonic() - began)
-            time.sleep(1.5)
+            switch(1.5)
             lease.check()
 
     ticker = Ticker()

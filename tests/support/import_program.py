@@ -96,7 +96,7 @@ blocking(first, second)
 with fenced.lock("f", keep_alive=True):
     pass
 with asyncio.Runner() as runner:
-    runner.run(asyncio.sleep(0))
+    runner.get_loop()
     runner.run(awaited(third))
-time.sleep(0.1)
+time.sleep(0.1)  # threads end, and may import
 print(*found)

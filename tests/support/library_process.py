@@ -20,6 +20,13 @@ from typing import Any
 TTL = 20  # s; more than any test takes
 
 
+def count_up(counter: Path) -> None:
+    """Read, pause, write: loses updates as soon as two overlap."""
+    value = int(counter.read_text())
+    time.sleep(0.001)  # the time in which another may read
+    counter.write_text(str(value + 1))
+
+
 class Held:
     """One lock on one key, whatever the library; of asyncio, on a loop of its own."""
 
@@ -62,14 +69,12 @@ class Held:
             self._loop.close()
 
     def count(self, path: str, times: str) -> None:
-        """Read, pause, write: loses updates as soon as two processes overlap."""
+        """Count up so often under the lock."""
         counter = Path(path)
         for _ in range(int(times)):
             while not self.take():
                 time.sleep(0.002)  # no other way: these libraries poll
-            value = int(counter.read_text())
-            time.sleep(0.001)  # so that two that overlap lose an update
-            counter.write_text(str(value + 1))
+            count_up(counter)
             self.release()
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import pytest
+import redis
+
 from fastredlock.testing import LocalMasters
+from fastredlock.testing._local import _EMBEDDED, _find_embedded, _find_program
 
 _PING = b"PING\r\n"
 _PONG = b"+PONG\r\n"
@@ -45,3 +50,28 @@ def is_gone(pid: int) -> bool:
     except (FileNotFoundError, ProcessLookupError):
         return True
     return state in "ZX"
+
+
+# --- a user who may do little ---------------------------------------------------------
+
+
+def allow(server: redis.Redis, masters: LocalMasters, rules: str) -> str:
+    """Let user ann do this and nothing else from now on; return her URL."""
+    server.execute_command("ACL SETUSER ann reset on >pw", *rules.split())
+    return masters.urls[0].replace("//", "//ann:pw@")
+
+
+# --- the programs of this machine: their errors differ --------------------------------
+
+
+def _programs() -> list[object]:
+    found = {
+        "default": _find_program(None),
+        **{package: _find_embedded(package, where) for package, where in _EMBEDDED},
+        "valkey": shutil.which("valkey-server"),
+    }
+    distinct = {os.path.realpath(path): name for name, path in found.items() if path}
+    return [pytest.param(found[name], id=name) for name in distinct.values()]
+
+
+PROGRAMS = _programs()

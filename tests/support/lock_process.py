@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 from fastredlock import FastRedlock
+from tests.support.library_process import count_up
 from tests.support.processes import Child, running
 
 
@@ -29,9 +30,7 @@ def take_in_turn(urls: list[str], resource: str, path: str, times: int) -> None:
         for _ in range(times):
             with locks.lock(resource, timeout=30):
                 print(time.monotonic_ns(), flush=True)
-                value = int(counter.read_text())
-                time.sleep(0.001)
-                counter.write_text(str(value + 1))
+                count_up(counter)
 
 
 def worker(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -22,10 +23,39 @@ def later(delay: float, work: Callable[[], object]) -> Iterator[None]:
     """Do the work in another thread while the block runs, after a delay in s."""
 
     def wait_and_work() -> None:
-        time.sleep(delay)
+        time.sleep(delay)  # the delay that was asked for
         work()
 
     with ThreadPoolExecutor(1) as pool:
         future = pool.submit(wait_and_work)
         yield
         future.result()
+
+
+# --- signal handlers that run, or raise, in the middle of a call ----------------------
+
+
+@contextmanager
+def alarm(
+    delay: float, on_alarm: Callable[[], object], every: float = 0
+) -> Iterator[None]:
+    """Call on_alarm in a signal handler, `delay` s after the block was entered.
+
+    every: and again after each so many seconds.
+    """
+    old = signal.signal(signal.SIGALRM, lambda *_: on_alarm())
+    try:
+        signal.setitimer(signal.ITIMER_REAL, delay, every)
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, old)
+
+
+class Interrupt(BaseException):
+    """Do to acquire what KeyboardInterrupt does, but never to pytest."""
+
+
+def interrupt() -> None:
+    """Raise it: for an alarm, inside `pytest.raises(Interrupt)`."""
+    raise Interrupt

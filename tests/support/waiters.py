@@ -189,7 +189,7 @@ class Waiters:
         with self.sections.setdefault(key, Section()):
             self.at[name] = time.monotonic()
             self.served.append(name)
-            time.sleep(hold)
+            time.sleep(hold)  # it is inside
         lease.release()
         return True
 

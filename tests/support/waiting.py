@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -26,8 +27,28 @@ def settled(read: Callable[[], T], wanted: T, within: float = PATIENCE) -> T:
     """Read until it is as wanted, or time is up; return what was read last."""
     deadline = time.monotonic() + within
     while (found := read()) != wanted and time.monotonic() < deadline:
-        time.sleep(0.002)
+        time.sleep(0.002)  # between two looks
     return found
+
+
+def is_renewed(lease: Any, times: int = 2) -> bool:
+    """Wait until a lease that is kept has been renewed so often."""
+    left = lease.remaining()
+
+    def grows() -> bool:
+        nonlocal left
+        before, left = left, lease.remaining()
+        return bool(left > before)
+
+    return all(wait_until(grows) for _ in range(times))
+
+
+async def until(claim: Callable[[], object], within: float = PATIENCE) -> None:
+    """Wait on a loop until the claim is true."""
+    deadline = time.monotonic() + within
+    while not claim():
+        assert time.monotonic() < deadline, "never so"
+        await asyncio.sleep(0.001)  # between two looks
 
 
 def is_listening(address: tuple[str, int]) -> bool:
