@@ -104,7 +104,7 @@ def answer(data: Path, text: str) -> str:
         )
         if done.returncode != 2:  # no connection
             break
-        time.sleep(0.05)
+        time.sleep(0.05)  # a try is a process; it has no event of the server
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 

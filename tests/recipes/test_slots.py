@@ -33,7 +33,7 @@ async def complete(prompt):
     begun.append(time.monotonic())
     inside += 1
     most = max(most, inside)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # what a model takes
     inside -= 1
     return prompt.upper()
 

@@ -33,7 +33,7 @@ async def main():
                 memory.steal("orders:4")
                 held = await post(client, 4)
                 task = asyncio.create_task(post(client, 5))
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # the request holds the lock by now
                 memory.lose("orders:5")
                 await advance(memory, 10)
                 lost = await task

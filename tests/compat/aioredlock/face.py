@@ -36,8 +36,8 @@ class Face(LoopFace):
         return self.run((of or self.manager()).lock(KEY, timeout, *identifier))
 
     def wait(self, seconds: float) -> None:
-        """Let the tasks in the background go on for a while."""
-        self.run(asyncio.sleep(seconds))
+        """Let the tasks in the background go on: nothing may happen in this time."""
+        self.run(asyncio.sleep(seconds))  # so there is nothing to wait for
 
     def until(self, claim: Any, within: float = 8.0) -> bool:
         """Let the tasks in the background go on until this is true."""
@@ -45,7 +45,7 @@ class Face(LoopFace):
         async def look() -> bool:
             end = self.loop.time() + within
             while not (found := claim()) and self.loop.time() < end:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # the loop's own wait_until
             return bool(found)
 
         return self.run(look())

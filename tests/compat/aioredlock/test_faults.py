@@ -11,12 +11,11 @@ from typing import Any
 
 import pytest
 import redis
-from redis.asyncio import Redis
 
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import BRIEF, Face
 from tests.support.keys import KEY
-from tests.support.two_libraries import forbid_sockets, is_stored, load
+from tests.support.two_libraries import is_stored, load
 
 # --- bugs that are not copied ---------------------------------------------------------
 
@@ -160,7 +159,7 @@ def test_loss_while_it_is_extended_cancels_no_task(ours: Face) -> None:
         lock = await manager.lock(KEY)
         ours.set()
         while lock.valid:  # noqa: ASYNC110 - its loss has no event
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # until then
         return True
 
     assert ours.run(asyncio.wait_for(body(), 4))
@@ -222,13 +221,6 @@ def test_connection_may_be_a_client_of_aioredis(
         await client.wait_closed()
 
     face.run(close())
-
-
-def test_sockets_of_clients_are_never_used(ours: Face) -> None:
-    clients = [forbid_sockets(Redis.from_url(url)) for url in ours.urls]
-    lock = ours.lock(of=ours.manager(clients))
-    ours.run(lock.extend())
-    ours.run(lock.release())
 
 
 def test_connection_that_cannot_be_copied_is_named(ours: Face) -> None:

@@ -175,7 +175,7 @@ def test_acquire_that_is_cancelled_leaves_nothing_behind(better_awaited: Face) -
         async def cancel() -> None:
             acquiring = asyncio.ensure_future(lock._awaitable.acquire())
             while set(face.values()) == {None}:  # noqa: ASYNC110 - another program's
-                await asyncio.sleep(0.001)
+                await asyncio.sleep(0.001)  # until a server has the key
             acquiring.cancel()
             await asyncio.wait({acquiring}, timeout=2)
 

@@ -59,7 +59,7 @@ def test_acquire_that_is_cancelled_leaves_no_key(better_awaited: Face) -> None:
         proxy.set(holds_down=True)
         task = asyncio.create_task(lock.acquire())
         while face.value() is None:  # noqa: ASYNC110 - of another program
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # until the server has the key
         task.cancel()
         await asyncio.wait({task}, timeout=2)  # theirs does not always heed it
         proxy.heal()
