@@ -220,12 +220,18 @@ def test_linger_when_given_for_one_call_then_is_of_that_one(
     assert is_over(servers)
 
 
-@pytest.mark.parametrize("linger", [-0.1, 3601, float("nan"), "1"])
-def test_linger_when_it_is_no_time_then_is_refused(
-    make_locks: MakeLocks, urls: list[str], linger: Any
+@pytest.mark.parametrize(
+    ("option", "value"),
+    [
+        *(("linger", value) for value in (-0.1, 3601, float("nan"), "1")),
+        *(("cohort", value) for value in (-0.001, 1.5, float("nan"), "1", None)),
+    ],
+)
+def test_option_when_it_is_no_time_or_too_long_then_is_refused(
+    option: str, value: Any
 ) -> None:
-    with pytest.raises(ConfigurationError, match="linger"):
-        make_locks(urls, linger=linger)
+    with pytest.raises(ConfigurationError, match=option):
+        FastRedlock(["redis://a"], **{option: value})
 
 
 @pytest.mark.parametrize(
@@ -667,12 +673,6 @@ def test_many_hand_overs_in_one_stay_do_not_nest(
             waiters.start(lambda which=which: work(which))
     assert counts == [2_000, 2_000]
     assert is_over(servers)
-
-
-@pytest.mark.parametrize("cohort", [-0.001, 1.5, float("nan"), "1", None])
-def test_cohort_when_out_of_range_then_is_refused(cohort: Any) -> None:
-    with pytest.raises(ConfigurationError, match="cohort="):
-        FastRedlock(["redis://a"], cohort=cohort)
 
 
 def test_release_when_another_process_is_first_then_takes_our_entry_out(

@@ -30,7 +30,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.awaited import run_on
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken, until
 from tests.support.masters import pause, stop
 from tests.support.noted import Noted, Raising, handled
@@ -160,22 +160,6 @@ def test_reentrant_lock_when_its_holder_enters_again_then_is_told_of_one_block(
     with observed.lock(KEY, reentrant=True), observed.lock(KEY, reentrant=True):
         pass
     assert noted.events == BLOCK
-
-
-@blocking
-def test_lock_when_it_is_interrupted_at_its_beginning_then_its_block_has_been_left(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    class Interrupting(Noted):
-        def entered(self, resource: str) -> None:
-            raise KeyboardInterrupt
-
-    noted = Interrupting()
-    locks = connected(make_locks(urls, observer=noted))
-    with pytest.raises(KeyboardInterrupt):
-        locks.lock(KEY).__enter__()
-    assert noted.told[1:] == [("left", (KEY,))]
-    assert settled_values(servers, NOBODY, KEY) == NOBODY
 
 
 # ---- extensions, and losses
@@ -360,32 +344,24 @@ def test_observer_when_it_takes_a_lock_itself_then_that_one_is_not_told(
 
 
 @blocking
-def test_acquire_when_its_observer_is_interrupted_then_leaves_no_key(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+@pytest.mark.parametrize("event", ["acquired", "entered", "released"])
+def test_call_when_its_observer_is_interrupted_then_leaves_no_key(
+    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], event: str
 ) -> None:
-    locks = connected(make_locks(urls, observer=Raising(KeyboardInterrupt())))
-    for call in (
-        lambda: locks.acquire(KEY),
-        lambda: locks.lock(KEY).__enter__(),
-        lambda: locks.acquire_each([KEY]),
-    ):
+    def interrupt(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    noted = Noted()
+    setattr(noted, event, interrupt)
+    locks = connected(make_locks(urls, observer=noted))
+    calls: list[Any] = [lambda: locks.lock(KEY).__enter__().release()]
+    if event == "acquired":
+        calls += [lambda: locks.acquire(KEY), lambda: locks.acquire_each([KEY])]
+    for call in calls:
         with pytest.raises(KeyboardInterrupt):
             call()
         assert settled(lambda: values(servers), NOBODY, within=1) == NOBODY
-
-
-@blocking
-def test_release_when_its_observer_is_interrupted_then_is_done(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
-) -> None:
-    class Interrupted:
-        def released(self, *_: object) -> None:
-            raise KeyboardInterrupt
-
-    locks = connected(make_locks(urls, observer=Interrupted()))
-    with pytest.raises(KeyboardInterrupt), locks.lock(KEY):
-        pass
-    assert settled(lambda: values(servers), NOBODY, within=1) == NOBODY
+    assert event != "entered" or noted.told[1:] == [("left", (KEY,))]
 
 
 def test_call_when_it_is_cancelled_then_tells_nothing(
