@@ -8,7 +8,6 @@ from types import TracebackType
 from typing import Any, overload
 
 from ._core import DEFAULT_RESOURCE, AcquireCall, EachCall, acquire_in_c
-from ._locking.attempt import current_lease
 from ._locking.awaitable import (
     AwaitableRate,
     Campaign,
@@ -27,7 +26,6 @@ from ._locking.locks import (
     broken,
     checked_hash,
     held_leases,
-    manner_of,
     not_seen,
     rests,
 )
@@ -35,12 +33,10 @@ from ._locking.loop_driver import LoopDriver
 from ._locking.slots import (
     holders_of_slots,
     inspections,
-    permits_of,
-    rate_terms,
 )
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
-from ._reports.votes import MasterVote, Resource, holders_of
+from ._reports.votes import MasterVote, holders_of
 from .errors import LeaseLostError
 
 OnLost = Callable[[Lease, LeaseLostError], object]
@@ -49,7 +45,7 @@ OnLost = Callable[[Lease, LeaseLostError], object]
 __all__ = ["FastRedlock", "Lease", "Lock"]
 
 
-class FastRedlock(BaseLocks):
+class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     """Take locks that are held by a majority of independent Redis masters.
 
     As `fastredlock.FastRedlock`, with the same options, for the tasks of one event
@@ -62,7 +58,8 @@ class FastRedlock(BaseLocks):
     __slots__ = ()
 
     _driver: LoopDriver
-    _new_driver = LoopDriver
+    _new_driver, _new_lease, _new_lock = LoopDriver, Lease, Lock
+    _new_rate = AwaitableRate
 
     # --- taking -----------------------------------------------------------------------
 
@@ -157,112 +154,6 @@ class FastRedlock(BaseLocks):
         name = "FastRedlock.extend_each"
         return EachCall(self._driver, name, ExtendEach, leases, ttl)
 
-    def lock(
-        self,
-        resource: str | bytes | Callable[..., str | bytes] = DEFAULT_RESOURCE,
-        *,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        keep_alive: bool | float = False,
-        on_lost: OnLost | None = None,
-        at_least: float | None = None,
-        reentrant: bool = False,
-        skip: bool = False,
-        linger: float | None = None,
-    ) -> Lock:
-        """Return a context manager for `async with`: it holds, or raises on entering.
-
-        As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock. It may be made once and entered any number of times, by
-        several tasks at once; each entry has a lease of its own, and those of the same
-        resource wait for each other.
-
-        A block inside another of the same resource and task raises ReentryError
-        where it would wait for itself. With `reentrant=True` it joins that one: it has
-        its lease, and leaves it held; where it asks for more `ttl` than is left, the
-        lease is extended.
-
-        As a decorator of coroutine functions it is held for each call; `resource` may
-        then be a function, which is called with the arguments of the call.
-        With `skip=True` a call that finds it taken after the `timeout` is skipped, and
-        returns None. Left before `at_least` s are over, it stays taken.
-
-        Where a lease that is kept is lost, the task that runs the body is cancelled,
-        and LeaseLostError leaves the block.
-        """
-        keep = asked(keep_alive, on_lost, at_least)
-        if linger is not None:
-            ttl = self._driver.settings.lingering(ttl, linger)
-        given = self._driver, resource, ttl, timeout, encode_resource, keep
-        return Lock(*given, manner_of(timeout, reentrant, skip))
-
-    def semaphore(
-        self,
-        resource: str | bytes | Callable[..., str | bytes],
-        permits: int,
-        *,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        keep_alive: bool | float = False,
-        on_lost: OnLost | None = None,
-        at_least: float | None = None,
-        skip: bool = False,
-    ) -> Lock:
-        """Return a context manager that holds one of `permits` slots of the resource.
-
-        As `lock`, which it is for each slot: at most so many hold it at a time, over
-        all processes, and a dead holder's slot is free again after its ttl. The lease
-        has the number of its slot, `slot`, from 0. Clients with different `permits`
-        never exceed the largest. With `skip=True`, as a decorator, a call that finds
-        all taken after the `timeout` is skipped.
-
-        A block inside another takes a second slot, so it may wait for itself.
-        """
-        keep = asked(keep_alive, on_lost, at_least)
-        given = self._driver, resource, ttl, timeout, permits_of(permits), keep
-        return Lock(*given, manner_of(timeout, False, skip))
-
-    def rate(
-        self,
-        resource: str | bytes | Callable[..., str | bytes],
-        permits: int,
-        *,
-        per: float,
-        timeout: float | None = None,
-    ) -> AwaitableRate:
-        """Return a context manager that lets at most `permits` begin in any `per` s.
-
-        Over all processes. Entering it takes a permit, or raises ResourceTakenError
-        where there is none within `timeout` s; leaving it does nothing, and nothing is
-        released: a slot is free again when its window is over. It raises
-        ConfigurationError, with the least that would do, where the window is shorter
-        than a round may take. As a decorator, each call takes one.
-        """
-        terms: Any = rate_terms(self._driver.settings, per)
-        return AwaitableRate(
-            self._driver, resource, terms, timeout, permits_of(permits)
-        )
-
-    def lock_all(
-        self,
-        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
-        *,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        keep_alive: bool | float = False,
-        on_lost: OnLost | None = None,
-        at_least: float | None = None,
-    ) -> Lock:
-        """Return a context manager that holds all of the resources, or raises.
-
-        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
-        None.
-        """
-        if not callable(resources):
-            resources = distinct(resources)
-        keep = asked(keep_alive, on_lost, at_least)
-        return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
-
     def lead(
         self,
         resource: str | bytes = DEFAULT_RESOURCE,
@@ -283,34 +174,6 @@ class FastRedlock(BaseLocks):
         return Campaign(Candidate(self._driver, *given))
 
     # --- other calls ------------------------------------------------------------------
-
-    def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> Lease:
-        """Return the lease of the block of the resource that this task is in.
-
-        In a decorated function: the lease of its call, so that it can `check()`. Of a
-        semaphore: that of the slot of the innermost block. Does no I/O. Raises
-        LeaseLostError where there is no such block, or none any more.
-        """
-        lease: Lease = current_lease(self._driver, resource)
-        return lease
-
-    def adopt(
-        self,
-        resource: Resource,
-        token: bytes | str,
-        *,
-        ttl: float | None = None,
-        fence: int | None = None,
-    ) -> Lease:
-        """Return a Lease for a lock that another process took, by its token.
-
-        Does no I/O and is not awaited. It can be released and extended (by `ttl`, s);
-        nothing is known of its validity before the first extend, so `remaining()` is
-        0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
-        `fence`: its number, with fencing, which the masters are not asked for.
-        """
-        driver, round = self._driver, self._adopted(resource, token, ttl, fence)
-        return Lease(driver, resource, round)
 
     @overload
     async def holders(self, resource: str | bytes = ...) -> tuple[MasterVote, ...]: ...

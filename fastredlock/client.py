@@ -15,7 +15,6 @@ from ._core import (
     releases_in_c,
     undo,
 )
-from ._locking.attempt import current_lease
 from ._locking.blocking import Lease, Lock
 from ._locking.driver import Driver
 from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
@@ -29,20 +28,19 @@ from ._locking.locks import (
     broken,
     checked_hash,
     held_leases,
-    manner_of,
     not_seen,
     rests,
 )
-from ._locking.slots import Rate, holders_of_slots, inspections, permits_of, rate_terms
+from ._locking.slots import Rate, holders_of_slots, inspections
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
-from ._reports.votes import MasterVote, Resource, holders_of
+from ._reports.votes import MasterVote, holders_of
 from .errors import LeaseLostError
 
 OnLost = Callable[[Lease, LeaseLostError], object]
 
 
-class FastRedlock(BaseLocks):
+class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     """Take locks that are held by a majority of independent Redis masters.
 
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
@@ -73,7 +71,7 @@ class FastRedlock(BaseLocks):
     __slots__ = ()
 
     _driver: Driver
-    _new_driver = Driver
+    _new_driver, _new_lease, _new_lock, _new_rate = Driver, Lease, Lock, Rate
 
     # --- taking -----------------------------------------------------------------------
 
@@ -189,107 +187,6 @@ class FastRedlock(BaseLocks):
             undo(call)
             raise
 
-    def lock(
-        self,
-        resource: str | bytes | Callable[..., str | bytes] = DEFAULT_RESOURCE,
-        *,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        keep_alive: bool | float = False,
-        on_lost: OnLost | None = None,
-        at_least: float | None = None,
-        reentrant: bool = False,
-        skip: bool = False,
-        linger: float | None = None,
-    ) -> Lock:
-        """Return a context manager that holds the resource, or raises on entering.
-
-        As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock. It may be made once and entered any number of times, by
-        several threads at once; each entry has a lease of its own, and those of the
-        same resource wait for each other.
-
-        A block inside another of the same resource and caller raises ReentryError where
-        it would wait for itself. With `reentrant=True` it joins that
-        one: it has its lease, and leaves it held; where it asks for more `ttl` than is
-        left, the lease is extended.
-
-        As a decorator of functions and methods it is held for each call; `resource` may
-        then be a function, which is called with the arguments of the call.
-        With `skip=True` a call that finds it taken after the `timeout` is skipped, and
-        returns None. Left before `at_least` s are over, it stays taken.
-        """
-        keep = asked(keep_alive, on_lost, at_least)
-        if linger is not None:
-            ttl = self._driver.settings.lingering(ttl, linger)
-        given = self._driver, resource, ttl, timeout, encode_resource, keep
-        return Lock(*given, manner_of(timeout, reentrant, skip))
-
-    def semaphore(
-        self,
-        resource: str | bytes | Callable[..., str | bytes],
-        permits: int,
-        *,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        keep_alive: bool | float = False,
-        on_lost: OnLost | None = None,
-        at_least: float | None = None,
-        skip: bool = False,
-    ) -> Lock:
-        """Return a context manager that holds one of `permits` slots of the resource.
-
-        As `lock`, which it is for each slot: at most so many hold it at a time, over
-        all processes, and a dead holder's slot is free again after its ttl. The lease
-        has the number of its slot, `slot`, from 0. Clients with different `permits`
-        never exceed the largest. With `skip=True`, as a decorator, a call that finds
-        all taken after the `timeout` is skipped.
-
-        A block inside another takes a second slot, so it may wait for itself.
-        """
-        keep = asked(keep_alive, on_lost, at_least)
-        given = self._driver, resource, ttl, timeout, permits_of(permits), keep
-        return Lock(*given, manner_of(timeout, False, skip))
-
-    def rate(
-        self,
-        resource: str | bytes | Callable[..., str | bytes],
-        permits: int,
-        *,
-        per: float,
-        timeout: float | None = None,
-    ) -> Rate:
-        """Return a context manager that lets at most `permits` begin in any `per` s.
-
-        Over all processes. Entering it takes a permit, or raises ResourceTakenError
-        where there is none within `timeout` s; leaving it does nothing, and nothing is
-        released: a slot is free again when its window is over. It raises
-        ConfigurationError, with the least that would do, where the window is shorter
-        than a round may take. As a decorator, each call takes one.
-        """
-        terms: Any = rate_terms(self._driver.settings, per)
-        return Rate(self._driver, resource, terms, timeout, permits_of(permits))
-
-    def lock_all(
-        self,
-        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
-        *,
-        ttl: float | None = None,
-        timeout: float | None = None,
-        keep_alive: bool | float = False,
-        on_lost: OnLost | None = None,
-        at_least: float | None = None,
-    ) -> Lock:
-        """Return a context manager that holds all of the resources, or raises.
-
-        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
-        None.
-        """
-        if not callable(resources):
-            resources = distinct(resources)
-        keep = asked(keep_alive, on_lost, at_least)
-        return Lock(self._driver, resources, ttl, timeout, encode_resources, keep)
-
     def lead(
         self,
         resource: str | bytes = DEFAULT_RESOURCE,
@@ -309,35 +206,6 @@ class FastRedlock(BaseLocks):
         return leading(Lock(self._driver, resource, ttl, None, encode_resource, keep))
 
     # --- other calls ------------------------------------------------------------------
-
-    def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> Lease:
-        """Return the lease of the block of the resource that this thread is in.
-
-        By a with statement that has not ended. In a decorated function: the lease of
-        its call, so that it can `check()`. Of a semaphore: that of the slot of the
-        innermost block. Does no I/O.
-        Raises LeaseLostError where there is no such block, or none any more.
-        """
-        lease: Lease = current_lease(self._driver, resource)
-        return lease
-
-    def adopt(
-        self,
-        resource: Resource,
-        token: bytes | str,
-        *,
-        ttl: float | None = None,
-        fence: int | None = None,
-    ) -> Lease:
-        """Return a Lease for a lock that another process took, by its token.
-
-        Does no I/O. It can be released and extended (by `ttl`, s); nothing is known of
-        its validity before the first extend, so `remaining()` is 0.0 until then. A
-        lease of acquire_all has a tuple of resources: pass that. `fence`: its number,
-        with fencing, which the masters are not asked for.
-        """
-        driver, round = self._driver, self._adopted(resource, token, ttl, fence)
-        return Lease(driver, resource, round)
 
     @overload
     def holders(self, resource: str | bytes = ...) -> tuple[MasterVote, ...]: ...

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from gc import get_referrers
-from typing import Any, Concatenate, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
 from .._core import (
     DEFAULT_RESOURCE,
@@ -15,7 +15,13 @@ from .._core import (
     Terms,
     Vote,
 )
-from .._options.keys import PROBE, encode_resource, encode_resources, encode_token
+from .._options.keys import (
+    PROBE,
+    distinct,
+    encode_resource,
+    encode_resources,
+    encode_token,
+)
 from .._options.settings import (
     Settings,
     checked_fence,
@@ -34,14 +40,17 @@ from .._reports.votes import (
     value_of,
 )
 from ..errors import ConfigurationError, LeaseLostError, QuorumUnreachableError
+from .attempt import current_lease
 from .driver import BaseDriver, refuse_pickling
 from .keeper import AtLeast, KeepAlive
 from .lease import BaseLease, ReleaseStatus
-from .lock import PLAIN, REENTRANT, Manner, skipping
-from .slots import permits_of, refuse_linger
+from .lock import PLAIN, REENTRANT, AnyLock, BaseLock, Manner, skipping
+from .slots import permits_of, rate_terms, refuse_linger
 
 Options = ParamSpec("Options")
 Init = Callable[Concatenate[Any, Options], None]
+AnyLease = TypeVar("AnyLease", bound=BaseLease)
+AnyRate = TypeVar("AnyRate", bound=BaseLock)
 
 INSPECT = int(Operation.INSPECT)
 PROBE_MS = 1  # the shortest ttl: of the key that a ping asks by
@@ -85,13 +94,19 @@ def manner_of(timeout: float | None, reentrant: bool, skip: bool) -> Manner:
     return PLAIN
 
 
-class BaseLocks(LocksFields):
-    """Hold the driver of one set of masters; see `FastRedlock`."""
+class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
+    """Hold the driver of one set of masters; see `FastRedlock`.
+
+    What does not wait is here, once for the blocking and the awaitable one.
+    """
 
     __slots__ = ()
 
     _driver: BaseDriver
     _new_driver: type[BaseDriver]
+    _new_lease: type[AnyLease]
+    _new_lock: type[AnyLock]
+    _new_rate: type[AnyRate]
 
     @with_options_of(Settings.__init__)
     def __init__(self, *masters: Any, **options: Any) -> None:
@@ -119,6 +134,155 @@ class BaseLocks(LocksFields):
         from .observing import observe  # only where there is one
 
         observe(self, self._driver, observer)
+
+    # --- locks that are entered -------------------------------------------------------
+
+    def lock(
+        self,
+        resource: str | bytes | Callable[..., str | bytes] = DEFAULT_RESOURCE,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: Callable[[AnyLease, LeaseLostError], object] | None = None,
+        at_least: float | None = None,
+        reentrant: bool = False,
+        skip: bool = False,
+        linger: float | None = None,
+    ) -> AnyLock:
+        """Return a context manager that holds the resource, or raises on entering.
+
+        As `acquire`, with ResourceTakenError instead of None: the body never runs
+        without the lock. It may be made once and entered any number of times, by
+        several threads or tasks at once; each entry has a lease of its own, and those
+        of the same resource wait for each other.
+
+        A block inside another of the same resource and caller raises ReentryError where
+        it would wait for itself. With `reentrant=True` it joins that one: it has its
+        lease, and leaves it held; where it asks for more `ttl` than is left, the lease
+        is extended.
+
+        As a decorator of functions and methods (of coroutine functions, with asyncio)
+        it is held for each call; `resource` may then be a function, which is called
+        with the arguments of the call. With `skip=True` a call that finds it taken
+        after the `timeout` is skipped, and returns None. Left before `at_least` s are
+        over, it stays taken.
+
+        With asyncio the task that runs the body is cancelled where a lease that is kept
+        is lost, and LeaseLostError leaves the block.
+        """
+        keep = asked(keep_alive, on_lost, at_least)
+        if linger is not None:
+            ttl = self._driver.settings.lingering(ttl, linger)
+        given = self._driver, resource, ttl, timeout, encode_resource, keep
+        return self._new_lock(*given, manner_of(timeout, reentrant, skip))
+
+    def semaphore(
+        self,
+        resource: str | bytes | Callable[..., str | bytes],
+        permits: int,
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: Callable[[AnyLease, LeaseLostError], object] | None = None,
+        at_least: float | None = None,
+        skip: bool = False,
+    ) -> AnyLock:
+        """Return a context manager that holds one of `permits` slots of the resource.
+
+        As `lock`, which it is for each slot: at most so many hold it at a time, over
+        all processes, and a dead holder's slot is free again after its ttl. The lease
+        has the number of its slot, `slot`, from 0. Clients with different `permits`
+        never exceed the largest. With `skip=True`, as a decorator, a call that finds
+        all taken after the `timeout` is skipped.
+
+        A block inside another takes a second slot, so it may wait for itself.
+        """
+        keep = asked(keep_alive, on_lost, at_least)
+        given = self._driver, resource, ttl, timeout, permits_of(permits), keep
+        return self._new_lock(*given, manner_of(timeout, False, skip))
+
+    def rate(
+        self,
+        resource: str | bytes | Callable[..., str | bytes],
+        permits: int,
+        *,
+        per: float,
+        timeout: float | None = None,
+    ) -> AnyRate:
+        """Return a context manager that lets at most `permits` begin in any `per` s.
+
+        Over all processes. Entering it takes a permit, or raises ResourceTakenError
+        where there is none within `timeout` s; leaving it does nothing, and nothing is
+        released: a slot is free again when its window is over. It raises
+        ConfigurationError, with the least that would do, where the window is shorter
+        than a round may take. As a decorator, each call takes one.
+        """
+        terms: Any = rate_terms(self._driver.settings, per)
+        given = self._driver, resource, terms, timeout, permits_of(permits)
+        return self._new_rate(*given)
+
+    def lock_all(
+        self,
+        resources: Iterable[str | bytes] | Callable[..., Iterable[str | bytes]],
+        *,
+        ttl: float | None = None,
+        timeout: float | None = None,
+        keep_alive: bool | float = False,
+        on_lost: Callable[[AnyLease, LeaseLostError], object] | None = None,
+        at_least: float | None = None,
+    ) -> AnyLock:
+        """Return a context manager that holds all of the resources, or raises.
+
+        As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
+        None.
+        """
+        if not callable(resources):
+            resources = distinct(resources)
+        keep = asked(keep_alive, on_lost, at_least)
+        return self._new_lock(
+            self._driver, resources, ttl, timeout, encode_resources, keep
+        )
+
+    def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> AnyLease:
+        """Return the lease of the block of the resource that this caller is in.
+
+        The caller is a thread, a greenlet or a task; the block, a with statement that
+        has not ended. In a decorated function: the lease of its call, so that it can
+        `check()`. Of a semaphore: that of the slot of the innermost block. Does no I/O.
+        Raises LeaseLostError where there is no such block, or none any more.
+        """
+        lease: AnyLease = current_lease(self._driver, resource)
+        return lease
+
+    def adopt(
+        self,
+        resource: Resource,
+        token: bytes | str,
+        *,
+        ttl: float | None = None,
+        fence: int | None = None,
+    ) -> AnyLease:
+        """Return a Lease for a lock that another process took, by its token.
+
+        Does no I/O, and is not awaited. It can be released and extended (by `ttl`, s);
+        nothing is known of its validity before the first extend, so `remaining()` is
+        0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
+        `fence`: its number, with fencing, which the masters are not asked for.
+        """
+        driver, settings = self._driver, self._driver.settings
+        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        given, fence = encode_token(token), checked_fence(fence)
+        keys: bytes | tuple[bytes, ...]
+        if isinstance(resource, tuple):
+            keys = encode_resources(resource)
+        else:
+            keys = encode_resource(resource)
+        round = driver.engine.new_adopted(keys, given, terms, fence, driver.now_ns())
+        return self._new_lease(driver, resource, round)
+
+    # --- reports ----------------------------------------------------------------------
 
     def health(self) -> tuple[MasterHealth, ...]:
         """Return what is known of each master, in configured order; does not block.
@@ -174,24 +338,6 @@ class BaseLocks(LocksFields):
 
     # --- rounds to run ----------------------------------------------------------------
 
-    def _adopted(
-        self,
-        resource: Resource,
-        token: bytes | str,
-        ttl: float | None,
-        fence: int | None,
-    ) -> Round:
-        engine, settings = self._driver.engine, self._driver.settings
-        terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        token, fence = encode_token(token), checked_fence(fence)
-        keys: bytes | tuple[bytes, ...]
-        if isinstance(resource, tuple):
-            keys = encode_resources(resource)
-        else:
-            keys = encode_resource(resource)
-        now_ns = self._driver.now_ns()
-        return engine.new_adopted(keys, token, terms, fence, now_ns)
-
     def _inspection(self, resource: str | bytes) -> Round:
         engine, settings = self._driver.engine, self._driver.settings
         if resource is DEFAULT_RESOURCE:
@@ -215,8 +361,6 @@ class BaseLocks(LocksFields):
 
 
 # --- leases that are still held: for close(release=True) ------------------------------
-
-AnyLease = TypeVar("AnyLease", bound=BaseLease)
 
 
 def held_leases(driver: BaseDriver, kind: type[AnyLease]) -> list[AnyLease]:
