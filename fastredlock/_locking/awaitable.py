@@ -13,7 +13,7 @@ from .._core import ExtendCall, enter_lease, exit_lease, lock_leave, release_in_
 from ..errors import LeaseLostError
 from .leading import OUTAGE, delay_in
 from .lease import BaseLease, BaseLost, ReleaseStatus
-from .lock import PLAIN, BaseLock, Skipped, check_coroutine_function
+from .lock import BaseLock, Skipped, check_coroutine_function
 from .loop_driver import LoopDriver
 from .slots import Permit, permitted
 from .validity import NEVER_KEPT_NS, Kept
@@ -121,10 +121,10 @@ class Lock(BaseLock):
 
     async def __aenter__(self) -> Lease:
         caller = self._driver.here().caller()
-        acquire = self._manner.begin(self)
+        acquire = self._begin()
         entered = await acquire
         if entered is None:
-            raise self._manner.taken(self, acquire)
+            raise self._refused(acquire)
         # No call from here on: a signal handler could run after it, and raise.
         self._last_entry = (caller, entered)
         # A lease of its own: it has not joined another block, which is watched.
@@ -181,7 +181,7 @@ class Candidate(Lock):
 
     async def __aenter__(self) -> Lease:
         caller = self._driver.here().caller()
-        lease: Lease = await PLAIN.begin(self)  # it waits as long as it takes
+        lease: Lease = await self._begin()  # it waits as long as it takes
         self._last_entry = (caller, lease)
         return lease
 

@@ -115,11 +115,11 @@ class Lock(BaseLock):
     _lease = Lease
 
     def __enter__(self) -> Lease:
-        acquire = self._manner.begin(self)
+        acquire = self._begin()
         try:
             entered = acquire.run()
             if entered is None:
-                raise self._manner.taken(self, acquire)
+                raise self._refused(acquire)
             lease: Lease = lock_enter(self, entered)
             return lease
         except BaseException:

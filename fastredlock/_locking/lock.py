@@ -1,13 +1,14 @@
 """The with block around an acquire: all but the waiting.
 
-A lock is entered in one of three manners: each time by an acquire of its own; by
-joining the block of the same thread, greenlet or task that it is in (`reentrant=True`);
-or, as a decorator, by calls that are skipped while others hold it (`skip=True`).
+A lock is entered each time by an acquire of its own; or by joining the block of the
+same thread, greenlet or task that it is in (`reentrant=True`); or, as a decorator, by
+calls that are skipped while others hold it (`skip=True`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator
+from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from .._core import DEFAULT_RESOURCE, AcquireCall, LockEntries, PermitsOf, Terms
@@ -23,31 +24,18 @@ from .lease import BaseLease
 AnyLock = TypeVar("AnyLock", bound="BaseLock")
 
 
+BLOCK = "skip=True: a with block cannot be skipped; decorate a function, or acquire()"
+
+
+class Skip(Enum):
+    """What enters a lock with `skip=True`: a block, or one call of a function."""
+
+    BLOCK = "block"
+    CALL = "call"
+
+
 class Skipped(Exception):  # noqa: N818 - no error: it leaves no decorated function
     """The lock of a decorated call is taken, and the call is left out."""
-
-
-class Manner:
-    """How a lock is entered: each time by an acquire of its own."""
-
-    __slots__ = ()
-
-    def begin(self, lock: BaseLock) -> Any:
-        """Return the call that takes the lock: run, or awaited, it gives a lease."""
-        ttl, timeout, keep = lock._ttl, lock._timeout, lock._keep
-        given = lock._resource, ttl, timeout, lock._encode, keep, True
-        return AcquireCall(lock._driver, lock._lease, *given)
-
-    def taken(self, lock: BaseLock, acquire: AcquireCall) -> Exception:
-        """Return what an entry raises where others hold the lock all the time."""
-        return lock._taken(acquire)
-
-    def of_call(self) -> Manner:
-        """Return how a call of a decorated function enters it."""
-        return self
-
-
-PLAIN = Manner()
 
 
 class BaseLock(LockEntries):
@@ -59,7 +47,8 @@ class BaseLock(LockEntries):
     """
 
     __slots__ = (
-        *("_driver", "_encode", "_keep", "_manner", "_resource", "_timeout", "_ttl"),
+        *("_driver", "_encode", "_is_reentrant", "_keep", "_resource", "_skip"),
+        *("_timeout", "_ttl"),
     )
 
     _driver: BaseDriver
@@ -74,7 +63,8 @@ class BaseLock(LockEntries):
         timeout: float | None,
         encode: Callable[..., Any] = encode_resource,
         keep: KeepAlive | None = None,
-        manner: Manner = PLAIN,
+        reentrant: bool = False,
+        skip: Skip | None = None,
     ) -> None:
         self._driver = driver
         self._resource = resource
@@ -82,7 +72,28 @@ class BaseLock(LockEntries):
         self._timeout = timeout
         self._encode = encode  # of one resource, or of all of several
         self._keep = keep
-        self._manner = manner
+        self._is_reentrant = reentrant
+        self._skip = skip
+
+    def _begin(self) -> Any:
+        """Return the call that takes the lock, or joins a block: run, or awaited."""
+        if self._skip is Skip.BLOCK:
+            raise ConfigurationError(BLOCK)
+        ttl, timeout, keep = self._ttl, self._timeout, self._keep
+        if self._is_reentrant and (lease := joined(self)) is not None:
+            if ttl is not None:
+                self._driver.settings.terms(ttl)  # or an error
+            return Join(lease, ttl)
+        given = self._resource, ttl, timeout, self._encode, keep, True
+        return AcquireCall(self._driver, self._lease, *given)
+
+    def _refused(self, acquire: AcquireCall) -> Exception:
+        """Return what an entry raises where others hold the lock all the time."""
+        error = self._taken(acquire)
+        if self._skip is None:
+            return error
+        info("skipped: %s", error)  # Celery calls the task a success
+        return Skipped()
 
     def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
         round: Any = acquire.round  # its last
@@ -99,15 +110,15 @@ class BaseLock(LockEntries):
         self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AnyLock:
         """Return the lock to hold for one call of a decorated function."""
-        resource, manner = self._resource, self._manner.of_call()
+        resource, skip = self._resource, None if self._skip is None else Skip.CALL
         if callable(resource):
             resource = resource(*args, **kwargs)
             if self._encode is encode_resources:
                 resource = distinct(resource)
-        elif manner is self._manner:
+        elif skip is None:
             return self
-        given = self._ttl, self._timeout, self._encode, self._keep, manner
-        return type(self)(self._driver, resource, *given)
+        given = self._ttl, self._timeout, self._encode, self._keep, self._is_reentrant
+        return type(self)(self._driver, resource, *given, skip)
 
     def _not_entered(self) -> FastRedlockError:
         count = len(self._entries or ())
@@ -125,34 +136,13 @@ class BaseLock(LockEntries):
 # --- locks that their holder may enter again ------------------------------------------
 
 
-class Reentrant(Manner):
-    """Join the block of the same resource that the caller is in, if there is one.
-
-    The outermost block takes and releases; one inside has its lease. Where it asks for
-    more ttl than is left, the lease is extended; NotExtendedError and LeaseLostError of
-    that are raised before its body.
-    """
-
-    __slots__ = ()
-
-    def begin(self, lock: BaseLock) -> Any:
-        """Return the call that takes the lock, or joins the block."""
-        lease, ttl = joined(lock), lock._ttl
-        if lease is None:
-            return super().begin(lock)
-        if ttl is not None:
-            lock._driver.settings.terms(ttl)  # or an error
-        return Join(lease, ttl)
-
-
-REENTRANT = Reentrant()
-
-
 class Join:
     """Enter a block inside another one of its caller; left, it releases nothing.
 
-    It is the call and the entry: each one its own, for an entry is taken off by what it
-    holds.
+    The outermost block takes and releases; one inside has its lease. Where it asks for
+    more ttl than is left, the lease is extended; NotExtendedError and LeaseLostError of
+    that are raised before its body. It is the call and the entry: each one its own, for
+    an entry is taken off by what it holds.
     """
 
     __slots__ = ("_lease", "_ttl")
@@ -192,51 +182,6 @@ def asks_for_more(lease: Any, ttl: Any) -> bool:
     if isinstance(ttl, Terms):
         ttl = ttl.ttl_ms / 1000
     return ttl is not None and ttl > lease.remaining()
-
-
-# --- calls that are skipped -----------------------------------------------------------
-
-BLOCK = "skip=True: a with block cannot be skipped; decorate a function, or acquire()"
-
-
-def skipping(timeout: float | None, reentrant: bool) -> Manner:
-    """Return the manner; ConfigurationError where nothing would be skipped."""
-    if timeout is None:
-        raise ConfigurationError(
-            "skip=True: needs a timeout (0: one try); without, each call waits"
-        )
-    if reentrant:
-        raise ConfigurationError("skip=True beside reentrant=True: give one of them")
-    return SKIPPING
-
-
-class Skipping(Manner):
-    """Refuse a with block; a decorated call is skipped where the lock is taken."""
-
-    __slots__ = ()
-
-    def begin(self, lock: object) -> NoReturn:
-        """Raise ConfigurationError."""
-        raise ConfigurationError(BLOCK)
-
-    def of_call(self) -> Manner:
-        """Return how one call enters it."""
-        return SKIPPED_CALL
-
-
-class SkippedCall(Manner):
-    """Be entered by one call, which is skipped where the lock is taken."""
-
-    __slots__ = ()
-
-    def taken(self, lock: Any, acquire: Any) -> Exception:
-        """Return what skips the call, and log it: Celery calls the task a success."""
-        info("skipped: %s", lock._taken(acquire))
-        return Skipped()
-
-
-SKIPPING = Skipping()
-SKIPPED_CALL = SkippedCall()
 
 
 # --- functions that a lock decorates --------------------------------------------------

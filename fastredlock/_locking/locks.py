@@ -44,7 +44,7 @@ from .attempt import current_lease
 from .driver import BaseDriver, refuse_pickling
 from .keeper import AtLeast, KeepAlive
 from .lease import BaseLease, ReleaseStatus
-from .lock import PLAIN, REENTRANT, AnyLock, BaseLock, Manner, skipping
+from .lock import AnyLock, BaseLock, Skip
 from .slots import permits_of, rate_terms, refuse_linger
 
 Options = ParamSpec("Options")
@@ -85,13 +85,15 @@ def asked(
     return KeepAlive(keep_alive, on_lost)
 
 
-def manner_of(timeout: float | None, reentrant: bool, skip: bool) -> Manner:
-    """Return how a lock of these arguments is entered."""
-    if skip:
-        return skipping(timeout, reentrant)
+def skipping(timeout: float | None, reentrant: bool = False) -> Skip:
+    """Return how a lock with skip=True begins; refuse one that would skip nothing."""
+    if timeout is None:
+        raise ConfigurationError(
+            "skip=True: needs a timeout (0: one try); without, each call waits"
+        )
     if reentrant:
-        return REENTRANT
-    return PLAIN
+        raise ConfigurationError("skip=True beside reentrant=True: give one of them")
+    return Skip.BLOCK
 
 
 class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
@@ -175,7 +177,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
         given = self._driver, resource, ttl, timeout, encode_resource, keep
-        return self._new_lock(*given, manner_of(timeout, reentrant, skip))
+        how = skipping(timeout, reentrant) if skip else None
+        return self._new_lock(*given, reentrant, how)
 
     def semaphore(
         self,
@@ -201,7 +204,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """
         keep = asked(keep_alive, on_lost, at_least)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
-        return self._new_lock(*given, manner_of(timeout, False, skip))
+        return self._new_lock(*given, False, skipping(timeout) if skip else None)
 
     def rate(
         self,

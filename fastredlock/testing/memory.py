@@ -143,7 +143,7 @@ def end_of(world: World, seconds: float) -> int:
     return world.now_ns() + int(seconds * 1e9)
 
 
-class BaseMemoryLocks(BaseLocks):
+class BaseMemoryLocks(BaseLocks[Any, Any, Any]):
     """Be a FastRedlock of either kind on masters in memory; see `MemoryLocks`."""
 
     __slots__ = ()
