@@ -650,22 +650,33 @@ class Pace:
     notice_shift: int
 
 @disjoint_base
-class WatchFields:
-    extensions: Any
-    failed: Any
-    on_renewal: Any
-    awaited: int
-    is_lost: bool
-
-@disjoint_base
-class KeptFields(ReferenceType[Any]):
+class ValidityFields(ReferenceType[Any]):
     validity_ns: int
+    bounds: list[int] | None
+    under_way: Any  # dict[object, list[int]], once it has bounds
+    unanswered: Any  # set[Round], likewise
+    terms: Terms
+    longest_terms: Terms
+    stays_until_ns: int
     until_ns: int | None
+    unknown_until_ns: int
     pace: Pace | None
     bucket: list[Any] | None
-    watch: Any
     renewal: Round | None
+    failed: Round | None
+    awaited: int
+    was_kept: Final[bool]
+    is_lost: bool
+    error: Any
+    on_lost: Any
+    body: Any
+    waiters: list[Callable[[], object]] | None
+    def __init__(self, lease: LeaseFields) -> None: ...
+    valid_until_ns: Final[int]
+    def begin_bounds(self) -> None: ...
+    def take_end(self) -> bool: ...
 
+def set_first(owner: object, name: str, new: _T) -> _T: ...
 def kept_due(
     bucket: list[Any], now_ns: int, renewals: list[Any], taken: list[Round]
 ) -> tuple[list[Any], int]: ...

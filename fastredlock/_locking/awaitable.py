@@ -16,7 +16,7 @@ from .lease import BaseLease, BaseLost, ReleaseStatus
 from .lock import BaseLock, Skipped, check_coroutine_function
 from .loop_driver import LoopDriver
 from .slots import Permit, permitted
-from .validity import NEVER_KEPT_NS, Kept
+from .validity import NEVER_KEPT_NS, Validity
 
 Returning = TypeVar("Returning", bound=Callable[..., Coroutine[Any, Any, Any]])
 Function = TypeVar("Function", bound=Callable[..., Coroutine[Any, Any, Any]])
@@ -78,28 +78,27 @@ class Lease(BaseLease):
 
     def _enter_kept(self) -> None:
         """Enter a body by a lease that may be kept: `enter_lease` comes here."""
-        kept = self._round.lease_state.kept
-        if kept is not None and kept.until_ns != NEVER_KEPT_NS:
-            self._watch_body(kept)
+        validity: Validity = self._round.lease_state
+        if validity.until_ns != NEVER_KEPT_NS:
+            self._watch_body(validity)
 
-    def _watch_body(self, kept: Kept) -> None:
+    def _watch_body(self, validity: Validity) -> None:
         entered_by = self._round.entered_by
         task = None if entered_by is None else entered_by()
-        if task is None or kept.watched().body is not None:
+        if task is None or validity.body is not None:
             return
-        kept.watched().body = body = Body(task, self.resource)
-        if kept.is_lost:
+        validity.body = body = Body(task, self.resource)
+        if validity.is_lost:
             body.cancel()
 
     def _leave_body(self, error: BaseException | None) -> bool:
         """Leave a body; return whether a loss has cancelled it, and nobody else."""
-        kept = self._round.lease_state.kept
-        watch = None if kept is None else kept.watch
-        if watch is None or watch.body is None:
+        validity: Validity = self._round.lease_state
+        body: Body | None = validity.body
+        if body is None:
             return False
-        body, watch.body = watch.body, None
-        is_ours: bool = body.leave(error)
-        return is_ours
+        validity.body = None
+        return body.leave(error)
 
 
 class Lock(BaseLock):
@@ -246,27 +245,18 @@ class Lost(BaseLost):
 
         `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
         """
-        until_ns, watch = self._until_ns(timeout), self._watch()
-        driver, loop = self._lease._driver, get_running_loop()
-        now_ns = driver.now_ns
-        while not self._is_over():
-            left_ns = self._left_ns(until_ns, now_ns())
-            if left_ns > 0:
-                waiter: Future[None] = loop.create_future()
-                timer = driver.call_later(loop, left_ns, partial(wake, waiter))
-
-                def on_end(waiter: Future[None] = waiter) -> None:
-                    wake(waiter)
-
-                watch.waiters.append(on_end)
-                try:
-                    await waiter
-                finally:
-                    timer.cancel()
-                    with suppress(ValueError):  # it was woken
-                        watch.waiters.remove(on_end)
-            if until_ns is not None and now_ns() >= until_ns:
-                break
+        waiters, loop = self._waiters(), get_running_loop()
+        for left_ns in self._waits(timeout):
+            waiter: Future[None] = loop.create_future()
+            on_end = partial(wake, waiter)
+            timer = self._lease._driver.call_later(loop, left_ns, on_end)
+            waiters.append(on_end)
+            try:
+                await waiter
+            finally:
+                timer.cancel()
+                with suppress(ValueError):  # it was woken
+                    waiters.remove(on_end)
         return self.is_set()
 
 

@@ -79,21 +79,17 @@ class Lost(BaseLost):
 
         `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
         """
-        until_ns, watch = self._until_ns(timeout), self._watch()
-        now_ns = self._lease._driver.now_ns
-        while not self._is_over():
+        waiters = self._waiters()
+        for left_ns in self._waits(timeout):
             gate = _thread.allocate_lock()
             gate.acquire()
-            watch.waiters.append(gate.release)
+            waiters.append(gate.release)
             try:
-                left_ns = 0 if self._is_over() else self._left_ns(until_ns, now_ns())
-                if left_ns > 0:
+                if not self._is_over():
                     self._lease._driver.wait(gate, left_ns)
             finally:
                 with suppress(ValueError):  # it was woken
-                    watch.waiters.remove(gate.release)
-            if until_ns is not None and now_ns() >= until_ns:
-                break
+                    waiters.remove(gate.release)
         return self.is_set()
 
 

@@ -29,6 +29,7 @@ from .._core import (
     blocking_abandon,
     blocking_close,
     blocking_watch,
+    set_first,
     thread_begin,
 )
 from .._options import scripts
@@ -39,7 +40,7 @@ from .._reports.votes import printable
 from ..errors import ConfigurationError, FastRedlockError, InternalError
 from .attempt import attempts, refusal
 from .keeper import Keeper, named
-from .validity import Kept, first
+from .validity import Validity
 
 # For which close() waits where a master is silent. On two cores with ten processes,
 # servers paused for 0.1 s in 1 % of closes, and 900 keys then remained for their ttl.
@@ -95,7 +96,7 @@ class BaseDriver(DriverFields):
             self.engine,
             call.resource,
             key,
-            settings.default_terms if call.ttl is None else settings.terms(call.ttl),
+            settings.terms(call.ttl),
             settings.new_token,
             settings.retry,
             timeout_to_ns(call.timeout),
@@ -104,7 +105,7 @@ class BaseDriver(DriverFields):
             refused,
         )
 
-    def keep(self, kept: Kept) -> Any:
+    def keep(self, kept: Validity) -> Any:
         """Keep a lease from now on, or look at its times again; return its keeper."""
         raise NotImplementedError
 
@@ -147,12 +148,12 @@ class Driver(BaseDriver):
         """Wait until the gate is released, for so long."""
         gate.acquire(timeout=ns / 1e9)
 
-    def keep(self, kept: Kept) -> Any:
+    def keep(self, kept: Validity) -> Any:
         """Keep a lease from now on, or look at its times again; does not block."""
         keeper = self.keeper
         if keeper is None or keeper.generation != self.fork_generation():
             self.keeper = None
-            keeper = first(self, "keeper", Keeper(self.fork_generation(), self))
+            keeper = set_first(self, "keeper", Keeper(self))
         keeper.keep(kept)
         return keeper
 

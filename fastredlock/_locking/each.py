@@ -31,7 +31,7 @@ from ..errors import (
 from .attempt import exhausted, unreachable
 from .driver import BaseDriver
 from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
-from .validity import extensions_of
+from .validity import extended
 
 Outcome = float | LeaseLostError | NotExtendedError | None
 
@@ -71,7 +71,7 @@ class AcquireEach(Each):
         self._began_ns = driver.now_ns()
         self._resources = listed(resources)
         keys = encode_each(self._resources)
-        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        terms = settings.terms(ttl)
         source = settings.token_source
         draw = settings.new_token if source is None else source.draw
         tokens = [draw() for _ in keys]
@@ -81,7 +81,7 @@ class AcquireEach(Each):
         """Return the batch to run."""
         return self.batch
 
-    rest = begin
+    to_abandon = begin
 
     def end(self) -> list[BaseLease | None]:
         """Return the leases of a batch that was run, None where it was taken.
@@ -149,7 +149,7 @@ class ReleaseEach(Each):
         observe_releases(self._driver, self._leases, self._left_ns)
         return statuses
 
-    def rest(self) -> Batch:
+    def to_abandon(self) -> Batch:
         """Return the releases that an interrupted one still has to send."""
         if self._batch is not None:
             return self._batch
@@ -177,8 +177,7 @@ class ExtendEach(Each):
         ttl: float | None,
     ) -> None:
         super().__init__()
-        if ttl is not None:
-            driver.settings.terms(ttl)  # refused before any I/O
+        driver.settings.terms(ttl)  # refused before any I/O
         self._ttl = ttl
         self._observer = driver.observer
         self._leases = checked_leases(driver, leases)
@@ -186,7 +185,7 @@ class ExtendEach(Each):
         self._batch: Batch | None = None
         self.extensions = [object() for _ in self._leases]
         self.under_way = [
-            None if lease is None else extensions_of(lease).under_way
+            None if lease is None else extended(lease).under_way
             for lease in self._leases
         ]
 
@@ -223,7 +222,7 @@ class ExtendEach(Each):
                 self._observer.on_extended(lease, outcome)
         return [left_after(outcome) for outcome in outcomes]
 
-    def rest(self) -> Batch:
+    def to_abandon(self) -> Batch:
         """Return the extensions that an interrupted one gives up."""
         return self._batch or self._batch_of_begun()
 

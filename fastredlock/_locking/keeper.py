@@ -1,13 +1,9 @@
 """To keep leases: what may be asked for, who renews them, who is notified of a loss.
 
-The keeper of a FastRedlock that blocks is one thread, while something is kept. Only
-that thread touches its `Keeping`. Others append to a deque, and wake it: each is one
-step that no other thread can divide, and nothing stays locked in a forked child, which
-has no such thread and keeps nothing. The thread owns the baton while it serves; whoever
-gets it, after something was appended, starts the next one. It holds the driver, not the
-FastRedlock, and leases by weak references.
-
-The keeper of an awaitable one is a timer of its loop, and no task.
+A keeper asks `Keeping` (renewals.py) what is due, runs the renewals and reports losses:
+`BaseKeeper`. That of a FastRedlock that blocks does so in a thread, while something is
+kept, that of an awaitable one by a timer of its loop. (The one of masters in memory is
+in testing/.) Each holds the driver and leases by weak references.
 
 Foreign code (`on_lost`, an observer, the handlers of logs) may take any time, and raise
 anything, SystemExit included. So a keeper calls none of it: it appends the call to
@@ -22,7 +18,7 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -48,7 +44,7 @@ from .._reports.log import WARNING, print_error, warn
 from .._reports.votes import loss, votes_of
 from ..errors import ConfigurationError, FastRedlockError, LeaseLostError
 from .renewals import Keeping, end_of
-from .validity import NEVER_KEPT_NS, Kept, extensions_of, kept_of
+from .validity import NEVER_KEPT_NS, Validity, validity_of
 
 # --- what may be asked for ------------------------------------------------------------
 
@@ -71,28 +67,28 @@ class KeepAlive:
             check_callable(on_lost)
         if keep_alive is False:
             raise ConfigurationError("on_lost needs keep_alive: no keeper calls it")
-        self._for_ns = None if keep_alive is True else for_ns(keep_alive)
+        self._for_ns = (
+            None if keep_alive is True else positive_ns("keep_alive", keep_alive)
+        )
         self._on_lost = on_lost
 
     def check(self, driver: DriverFields, ttl: float | None) -> None:
         """Raise ConfigurationError where a lease of this ttl cannot be kept."""
-        settings = driver.settings
-        terms = settings.default_terms if ttl is None else settings.terms(ttl)
-        check_terms(driver, terms)
+        check_terms(driver, driver.settings.terms(ttl))
 
     def begin(self, lease: Any) -> Any:
         """Keep a lease that was taken just now; return it."""
         driver = lease._driver
         check_terms(driver, lease._asked())
-        kept = kept_of(lease)
+        kept = validity_of(lease)
         now_ns = driver.now_ns()
         kept.until_ns = None if self._for_ns is None else now_ns + self._for_ns
         if self._on_lost is not None:
-            kept.watched().on_lost = self._on_lost
+            kept.on_lost = self._on_lost
         if lease._is_adopted():
-            terms = lease._asked()
+            terms = kept.terms
             until_ns = now_ns + terms.ttl_ms * 1_000_000 - terms.drift_ns
-            kept.watched().unknown_until_ns = until_ns
+            kept.unknown_until_ns = until_ns
         driver.observer.begin_kept(lease)
         driver.keep(kept)
         lease._watch_body(kept)
@@ -114,8 +110,7 @@ class AtLeast(KeepAlive):
 
     def check(self, driver: DriverFields, ttl: float | None) -> None:
         """Raise ConfigurationError where a lease of this ttl cannot stay so long."""
-        settings = driver.settings
-        terms = settings.default_terms if ttl is None else settings.terms(ttl)
+        terms = driver.settings.terms(ttl)
         if self._at_least_ns > terms.ttl_ms * 1_000_000:
             raise ConfigurationError(
                 f"at_least={self._at_least_ns / 1e9:g}: allowed is up to the ttl "
@@ -128,36 +123,10 @@ class AtLeast(KeepAlive):
 
     def begin(self, lease: Any) -> Any:
         """Let a lease stay that was taken just now; return it."""
-        extensions = extensions_of(lease)
+        validity = validity_of(lease)
         stays_until_ns = lease._round.closed_ns + self._at_least_ns
-        extensions.stays_until_ns = max(extensions.stays_until_ns, stays_until_ns)
+        validity.stays_until_ns = max(validity.stays_until_ns, stays_until_ns)
         return lease if self._keep is None else self._keep.begin(lease)
-
-
-def keep(
-    lease: Any,
-    keep_alive: bool | float,
-    on_lost: Callable[[Any, LeaseLostError], object] | None,
-) -> None:
-    """Keep a lease from now on, or end that: `Lease.keep_alive`."""
-    if keep_alive is False and on_lost is None:
-        made = lease._round.lease_state
-        if made is not None and made.kept is not None:
-            made.kept.until_ns = NEVER_KEPT_NS
-        return
-    asked = KeepAlive(keep_alive, on_lost)
-    if lease._status is not None:
-        raise LeaseLostError(lease.resource, "not kept: it was released")
-    if lease._round.generation != lease._driver.fork_generation():
-        raise LeaseLostError(lease.resource, "not kept: it is the parent's")
-    if not (lease.is_valid or lease._is_adopted()):
-        raise LeaseLostError(lease.resource, "not kept: its validity is over")
-    asked.begin(lease)
-
-
-def for_ns(keep_alive: float) -> int:
-    """Turn the longest time to keep (s) into ns."""
-    return positive_ns("keep_alive", keep_alive)
 
 
 def check_callable(on_lost: object) -> None:
@@ -260,32 +229,30 @@ def make(call: Call) -> BaseException | None:
     return None
 
 
-class Crew:
-    """Daemon threads that make calls, at most so many at once; none where none waits.
+class Crew(Calls):
+    """Calls, and daemon threads that make them, so many at once; none where none waits.
 
     At most one of them is a spare, which has no call yet. A thread that takes a call
     starts a spare first where others wait: so a call that takes long delays no other,
     and quick calls need few threads. No foreign code runs while the lock is held.
     """
 
-    __slots__ = (
-        *("_generation", "_name", "_most", "calls"),
-        *("_has_spare", "_lock", "_size"),
-    )
+    __slots__ = ("_generation", "_has_spare", "_lock", "_most", "_name", "_size")
 
     def __init__(self, name: str, most: int) -> None:
-        self.calls = Calls()
+        super().__init__()
         self._generation = fork_generation()
         self._name = name
         self._most = most
-        self._lock = _thread.allocate_lock()  # of the next two, and the end of `calls`
+        # Of the next two, and of the end of the calls.
+        self._lock = _thread.allocate_lock()
         self._size = 0
         self._has_spare = False
 
     def start(self) -> bool:
         """Have all calls made; False: no thread could be started, and there is none."""
         with self._lock:
-            if not self.calls or self._has_spare or self._size == self._most:
+            if not self or self._has_spare or self._size == self._most:
                 return True
             self._has_spare = True
             self._size += 1
@@ -311,8 +278,8 @@ class Crew:
 
     def _take(self) -> Call | None:
         with self._lock:
-            if self.calls:
-                return self.calls.take()
+            if self:
+                return self.take()
             self._size -= 1
             return None
 
@@ -324,18 +291,6 @@ def call_on_lost(lost: tuple[Any, LeaseFields, LeaseLostError]) -> None:
         on_lost(lease, error)
     except BaseException as raised:
         log("%r: on_lost raised %r", lease.resource, raised)
-        raise
-
-
-def note_renewal(kept: Kept) -> None:
-    """Note a renewal in a log of compat's; what its handlers raise is logged."""
-    watch = kept.watch
-    if watch is None or watch.on_renewal is None:
-        return
-    try:
-        watch.on_renewal()
-    except BaseException as raised:
-        log("the log of a renewal raised %r", raised)
         raise
 
 
@@ -369,17 +324,21 @@ ENDED = "lost: its validity is over, and it was not renewed any more"
 
 
 class BaseKeeper:
-    """Make the renewals of a `Keeping`, and notify of losses; see `Service`.
+    """Make the renewals of a `Keeping`, and notify of losses.
 
     It runs no foreign code: it appends to `_losses` and `_notes`, and `_call` has those
     calls made elsewhere, or later.
     """
 
-    __slots__ = ("_keeping", "_losses", "_notes", "_ref")
+    __slots__ = ("_keeping", "_kept", "_losses", "_notes", "_ref", "generation")
 
-    def __init__(self, driver: DriverFields, losses: Calls, notes: Calls) -> None:
-        self._ref = ref(driver)
+    def __init__(
+        self, reference: ref[DriverFields], losses: Calls, notes: Calls
+    ) -> None:
+        self._ref = reference
+        self.generation = fork_generation()
         self._keeping = Keeping(int(draw_fraction() * 65536))
+        self._kept: set[Validity] = set()  # and not yet released
         self._losses = losses
         self._notes = notes  # of renewals, and for logs: less urgent
 
@@ -388,29 +347,39 @@ class BaseKeeper:
         """The driver; a keeper that sleeps does not hold it. None: it is gone."""
         return self._ref()
 
-    def _due(self, now_ns: int) -> tuple[list[Kept], list[Round]]:
-        """Report what is lost; begin renewals, and return their rounds to run."""
+    def _add(self, kept: Validity, now_ns: int) -> None:
+        self._keeping.add(kept, now_ns)
+        lease = kept()
+        if lease is not None:  # it has no hash where its lease is gone
+            self._kept.add(kept)
+            if lease._status is not None:  # released meanwhile
+                self._kept.discard(kept)
+
+    def _step(self, now_ns: int) -> None:
+        """Report what is lost, and renew what is due."""
+        engine = self._driver.engine
         renewals, taken, lost = self._keeping.due(now_ns)
         if lost:
             self._report([(kept, self._error(kept, now_ns)) for kept in lost])
-        if renewals and self._driver.engine.is_closed:
-            self._give_up(renewals, now_ns)
-            return [], []
-        return renewals, self._begin(renewals, taken, now_ns)
+        if not renewals:
+            return
+        if not engine.is_closed:
+            time_ns = self._keeping.time_for_renewals(now_ns)
+            rounds, others = kept_begin(engine, renewals, taken, time_ns)
+            for kept, round in others:
+                kept.begin_renewal(round, now_ns)
+            with suppress(ClosedError):
+                self._run(Batch(rounds), partial(self._end, renewals, rounds))
+                return
+        for kept in renewals:  # no longer; their losses are still reported
+            kept.until_ns = NEVER_KEPT_NS
+            self._keeping.add(kept, now_ns)
 
-    def _begin(
-        self, renewals: list[Kept], taken: list[Round], now_ns: int
-    ) -> list[Round]:
-        time_ns = self._keeping.time_for_renewals(now_ns)
-        engine = self._driver.engine
-        rounds, others = kept_begin(engine, renewals, taken, time_ns)
-        for kept, round in others:
-            kept.begin(round, now_ns)
-            if kept.watch.on_renewal is not None:
-                self._notes.append(note_renewal, kept)
-        return rounds
+    def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
+        """Run renewals, and call back at their end; raise ClosedError after close()."""
+        raise NotImplementedError
 
-    def _end(self, renewals: list[Kept], rounds: list[Round]) -> None:
+    def _end(self, renewals: list[Validity], rounds: list[Round]) -> None:
         """Take the outcomes of rounds that were run."""
         gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
         self._report([(kept, self._taken(kept, round)) for kept, round in gone])
@@ -420,15 +389,9 @@ class BaseKeeper:
                 if round.is_won:
                     self._notes.append(observer.kept_extended, kept)
 
-    def _give_up(self, renewals: Iterable[Kept], now_ns: int) -> None:
-        """Keep these no longer, after close(): their losses are still reported."""
-        for kept in renewals:
-            kept.until_ns = NEVER_KEPT_NS
-            self._keeping.add(kept, now_ns)
-
     # --- reporting --------------------------------------------------------------------
 
-    def _error(self, kept: Kept, now_ns: int) -> LeaseLostError | None:
+    def _error(self, kept: Validity, now_ns: int) -> LeaseLostError | None:
         lease = kept()
         if lease is None:
             return None
@@ -436,24 +399,24 @@ class BaseKeeper:
             return LeaseLostError(lease.resource, ENDED)
         if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
             return LeaseLostError(lease.resource, loss())
-        failed = None if kept.watch is None else kept.watch.failed
+        failed = kept.failed
         votes = () if failed is None else votes_of(self._driver.engine, failed)
         return LeaseLostError(lease.resource, RAN_OUT, votes)
 
-    def _taken(self, kept: Kept, round: Round) -> LeaseLostError | None:
+    def _taken(self, kept: Validity, round: Round) -> LeaseLostError | None:
         lease = kept()
         if lease is None:
             return None
         votes = votes_of(self._driver.engine, round)
         return LeaseLostError(lease.resource, loss(votes), votes)
 
-    def report(self, kept: Kept, release: Round | None) -> None:
+    def report(self, kept: Validity, release: Round | None) -> None:
         """Report a loss that a release has seen: by the clock, or by its outcome."""
         now_ns = self._driver.now_ns()
         error = self._taken(kept, release) if release else self._error(kept, now_ns)
         self._report([(kept, error)])
 
-    def _report(self, losses: list[tuple[Kept, LeaseLostError | None]]) -> None:
+    def _report(self, losses: list[tuple[Validity, LeaseLostError | None]]) -> None:
         """Let all of these count as lost first, and then have foreign code called."""
         counted: list[tuple[LeaseFields, LeaseLostError]] = []
         for kept, error in losses:
@@ -462,7 +425,7 @@ class BaseKeeper:
                 counted.append((lease, error))
         observer: Any = self._driver.observer  # an Observing, or hears nothing
         for lost in counted:
-            on_lost = lost[0]._round.lease_state.kept.watched().on_lost
+            on_lost = lost[0]._round.lease_state.on_lost
             if on_lost is not None:
                 self._losses.append(call_on_lost, (on_lost, *lost))
         if "lost" in observer.methods:
@@ -476,127 +439,98 @@ class BaseKeeper:
         raise NotImplementedError
 
 
-class Keeper:
-    """Start the thread that keeps leases, and hand them over to it."""
+# --- a thread -------------------------------------------------------------------------
 
-    __slots__ = (
-        *("_waker", "added", "baton", "driver", "generation", "kept", "losses"),
-        "notes",
-    )
 
-    def __init__(self, generation: int, driver: DriverFields) -> None:
-        self.generation = generation
-        self.kept: set[Kept] = set()  # added by its thread alone; not yet released
-        self.losses = Crew("fastredlock on_lost", MOST_ON_LOST)
-        self.notes = Crew("fastredlock observer", 1)
-        self.added: deque[Kept] = deque()
+class Keeper(BaseKeeper):
+    """Renew in a thread, which lives while something is kept.
+
+    Only that thread touches its `Keeping`. Others append to `added`, and wake it: each
+    is one step that no other thread can divide, and nothing stays locked in a forked
+    child, which has no such thread and keeps nothing. The thread owns the baton while
+    it serves; whoever gets it, after something was appended, starts the next one.
+    """
+
+    __slots__ = ("_waker", "added", "baton")
+
+    _losses: Crew
+    _notes: Crew
+
+    def __init__(self, driver: DriverFields) -> None:
+        self.added: deque[Validity] = deque()
         self.baton = _thread.allocate_lock()  # of the thread that serves
         self._waker = _thread.allocate_lock()
         self._waker.acquire()
-        self.driver = ref(driver, partial(wake, self._waker))
+        reference = ref(driver, partial(wake, self._waker))
+        on_lost = Crew("fastredlock on_lost", MOST_ON_LOST)
+        super().__init__(reference, on_lost, Crew("fastredlock observer", 1))
 
-    def drop(self, kept: Kept) -> None:
-        """Take note of a release; the last one ends the thread."""
-        self.kept.discard(kept)
-        if not self.kept:
-            wake(self._waker)
-
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Validity) -> None:
         """Keep a lease from now on, or look at its times again; any thread may.
 
         Raises FastRedlockError where no thread can be started.
         """
         self.added.append(kept)
-        serve = named(partial(Service.serve, self.driver, self), "fastredlock keeper")
+        serve = named(self._serve, "fastredlock keeper")
         error = thread_serve(self.baton, self._waker, serve)
         if error is not None:
             raise FastRedlockError(f"not kept: {error}") from error
 
-    def report(self, kept: Kept, release: Round | None) -> None:
-        """Report a loss that a release has seen; in its thread, which goes on."""
-        lease = kept()
-        if lease is not None:
-            Service(lease._driver, self).report(kept, release)
-
-    def sleep(self, ns: int) -> None:
-        """Sleep until something is handed over, or for so long."""
-        self._waker.acquire(timeout=ns / 1e9)
-
-
-class Service(BaseKeeper):
-    """The thread of a `Keeper`: it ends when nothing is kept any more."""
-
-    __slots__ = ("_keeper",)
-
-    def __init__(self, driver: DriverFields, keeper: Keeper) -> None:
-        super().__init__(driver, keeper.losses.calls, keeper.notes.calls)
-        self._keeper = keeper
-
-    @classmethod
-    def serve(cls, reference: ref[DriverFields], keeper: Keeper) -> None:
-        """Serve, with the baton."""
-        is_mine = True
-        while is_mine:
-            try:
-                driver = reference()
-                if driver is None:
-                    return
-                service = cls(driver, keeper)
-                del driver
-                service._serve()
-            finally:
-                keeper.baton.release()
-            is_mine = bool(keeper.added) and keeper.baton.acquire(blocking=False)
+    def drop(self, kept: Validity) -> None:
+        """Take note of a release; the last one ends the thread."""
+        self._kept.discard(kept)
+        if not self._kept:
+            wake(self._waker)
 
     def _serve(self) -> None:
+        """Serve, with the baton."""
+        is_mine = True
+        while is_mine and self._driver is not None:
+            try:
+                self._keep_all()
+            finally:
+                self.baton.release()
+            is_mine = bool(self.added) and self.baton.acquire(blocking=False)
+
+    def _keep_all(self) -> None:
         """Do what is due, and sleep until the next; return when nothing is kept."""
-        keeper, keeping = self._keeper, self._keeping
-        keeper.kept.clear()
+        self._keeping = keeping = Keeping(int(draw_fraction() * 65536))
+        self._kept.clear()
         while (driver := self._driver) is not None:
             now_ns = driver.now_ns()
-            while keeper.added:
-                kept = keeper.added.popleft()
-                keeping.add(kept, now_ns)
-                lease = kept()
-                if lease is not None:  # it has no hash where its lease is gone
-                    keeper.kept.add(kept)
-                    if lease._status is not None:  # released meanwhile
-                        keeper.kept.discard(kept)
-                del lease
-            renewals, rounds = self._due(now_ns)
-            if renewals:
-                self._renew(renewals, rounds, now_ns)
+            while self.added:
+                self._add(self.added.popleft(), now_ns)
+            self._step(now_ns)
             if self._notes:
                 self._call()
             next_ns = keeping.next_ns
-            if keeper.added:
+            if self.added:
                 continue
-            if next_ns is None or not keeper.kept:
+            if next_ns is None or not self._kept:
                 return
             left_ns = min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)
-            del driver, renewals, rounds
+            del driver
             if left_ns > 0:
-                keeper.sleep(left_ns)
+                self._waker.acquire(timeout=left_ns / 1e9)
 
-    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
+    def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
         driver = self._driver
         try:
-            unlogged = blocking_run(driver.engine, Batch(rounds))
+            unlogged = blocking_run(driver.engine, batch)
         except ClosedError:
-            self._give_up(renewals, now_ns)
-            return
+            raise
         except Exception as error:
             self._notes.append(log_error, error)
         else:
             if unlogged:
                 self._notes.append(log_warnings, driver)
-        self._end(renewals, rounds)
+        on_end()
 
     def _call(self) -> None:
         """Have threads make the calls; in this one where none can be started at all."""
-        if not self._keeper.losses.start():
+        if not self._losses.start():
             self._losses.make_all()
-        self._keeper.notes.start()  # or later
+        self._notes.start()  # or later
 
 
 def wake(waker: _thread.LockType, _: object = None) -> None:
@@ -605,7 +539,7 @@ def wake(waker: _thread.LockType, _: object = None) -> None:
         waker.release()
 
 
-# --- the keeper of an event loop ------------------------------------------------------
+# --- a timer of a loop ----------------------------------------------------------------
 
 CALLS_NS = 1_000_000  # of calls to foreign code, and then the loop has its turn
 
@@ -619,36 +553,24 @@ class LoopKeeper(BaseKeeper):
     """
 
     __slots__ = (
-        "_armed_ns",
-        "_generation",
-        "_is_calling",
-        "_kept",
-        "_rests",
-        "_timer",
-        "_under_way",
-        "here",
+        *("_armed_ns", "_is_calling", "_is_pausing", "_timer", "_under_way", "here"),
     )
 
     def __init__(self, driver: DriverFields, here: AsyncioDriver) -> None:
-        super().__init__(driver, Calls(), Calls())
+        super().__init__(ref(driver), Calls(), Calls())
         self.here = here
-        self._generation = driver.fork_generation()
         self._timer: Any = None
         self._armed_ns = 0
-        self._kept: set[Kept] = set()  # and not yet released
         self._under_way = 0  # batches
         self._is_calling = False
-        self._rests = False  # from notes, not from losses
+        self._is_pausing = False  # from notes, not from losses
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Validity) -> None:
         """Keep a lease from now on, or look at its times again."""
-        self._keeping.add(kept, self._driver.now_ns())
-        lease = kept()
-        if lease is not None and lease._status is None:
-            self._kept.add(kept)
+        self._add(kept, self._driver.now_ns())
         self._arm()
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: Validity) -> None:
         """Take note of a release; the last one ends the keeper, and its timer."""
         self._kept.discard(kept)
         if self._kept or self._under_way:
@@ -679,39 +601,33 @@ class LoopKeeper(BaseKeeper):
         self._timer = None
         if (
             driver is None
-            or self._generation != driver.fork_generation()
+            or self.generation != driver.fork_generation()
             or driver.keeper is not self
         ):
             return
         now_ns = driver.now_ns()
         while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
-            renewals, rounds = self._due(now_ns)
-            if renewals:
-                self._renew(renewals, rounds, now_ns)
+            self._step(now_ns)
         self._arm()
         if self._notes:
             self._call()
 
-    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
-        ended = partial(self._on_ended, renewals, rounds)
-        try:
-            future = self._driver.submit(self.here, Batch(rounds))
-        except FastRedlockError:  # closed
-            self._give_up(renewals, now_ns)
-            return
+    def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
+        future = self.here.submit(batch)
+        ended = partial(self._on_ended, on_end)
         self._under_way += 1
         if future.done():
             self.here.loop.call_soon(ended, future)
         else:
             future.add_done_callback(ended)
 
-    def _on_ended(self, renewals: list[Kept], rounds: list[Round], _: object) -> None:
+    def _on_ended(self, on_end: Callable[[], None], _: object) -> None:
         driver = self._driver
         self._under_way -= 1
         if driver is None:
             return
         try:
-            self._end(renewals, rounds)
+            on_end()
             self._arm()
         except Exception as error:  # an exception would end in the loop's own code
             self._notes.append(log_error, error)
@@ -722,7 +638,7 @@ class LoopKeeper(BaseKeeper):
 
     def _call(self) -> None:
         """Have the loop make the calls, after all that is ready now."""
-        if self._losses or not self._rests:
+        if self._losses or not self._is_pausing:
             self._call_soon()
 
     def _call_soon(self) -> None:
@@ -736,7 +652,7 @@ class LoopKeeper(BaseKeeper):
         What should end the program does, once `on_lost` was called of every loss.
         """
         self._is_calling = False
-        if self._generation != fork_generation():
+        if self.generation != fork_generation():
             return
         began_ns, took_ns, ending = now_ns(), 0, None
         while (
@@ -750,13 +666,13 @@ class LoopKeeper(BaseKeeper):
             self._losses.make_all()
         if self._losses:
             self._call_soon()
-        elif self._notes and not self._rests:
-            self._rests = True
-            self.here.loop.call_later(took_ns / 1e9, self._end_rest)
+        elif self._notes and not self._is_pausing:
+            self._is_pausing = True
+            self.here.loop.call_later(took_ns / 1e9, self._end_pause)
         if ending is not None:
             raise ending
 
-    def _end_rest(self) -> None:
+    def _end_pause(self) -> None:
         """Go on with notes, after as much time for renewals as the last ones took."""
-        self._rests = False
+        self._is_pausing = False
         self._make_calls()

@@ -7,16 +7,16 @@ run them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from enum import Enum
 from typing import Any, NoReturn
 
-from .._core import LeaseFields, Round, Terms, Verdict
+from .._core import LeaseFields, Round, Terms, Verdict, set_first
 from .._reports.votes import MasterVote, Resource, hash_of, loss, shown, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .driver import BaseDriver, refuse_pickling
-from .keeper import keep
-from .validity import Extensions, Kept, Watch, extensions_of, kept_of
+from .keeper import KeepAlive
+from .validity import NEVER_KEPT_NS, Validity, extended, validity_of
 
 
 class ReleaseStatus(Enum):
@@ -29,6 +29,20 @@ class ReleaseStatus(Enum):
 
 # Reading a member through its class costs more than the rest of a release in Python.
 RELEASED, GONE, UNKNOWN = ReleaseStatus
+
+NOT_NUMBERED = "fence: not known of an adopted lease; adopt(..., fence=lease.fence)"
+NO_NUMBERS = "fence: leases have a number with FastRedlock(..., fencing=True) alone"
+WAS_RELEASED = "it was released"
+PARENTS = "it is the parent's"
+NOT_KNOWN = "not known to be valid: it was adopted, and not extended since"
+OVER = "lost: its validity is over"
+BEFORE_END = "lost before the end of the with block"
+OVERRUN = (
+    "lost before the end of the with block: its validity (ttl {:g} s) was overrun by "
+    "{:.3f} s"
+)
+ADVICE = "; give keep_alive=True, or a longer ttl"
+KEY_GONE = "lost before the end of the with block: its key is gone: deleted, or taken"
 
 
 class BaseLease(LeaseFields):
@@ -64,12 +78,8 @@ class BaseLease(LeaseFields):
         return self._asked().ttl_ms / 1000
 
     def _asked(self) -> Terms:
-        made = self._extensions()
+        made: Validity | None = self._round.lease_state
         return self._round.terms if made is None else made.terms
-
-    def _extensions(self) -> Extensions | None:
-        made: Extensions | Kept | None = self._round.lease_state
-        return None if made is None else made.extensions
 
     @property
     def fence(self) -> int:
@@ -81,7 +91,9 @@ class BaseLease(LeaseFields):
         """
         fence = self._round.fence
         if fence is None:
-            raise AttributeError(no_fence_text(self._driver.settings.fencing))
+            raise AttributeError(
+                NOT_NUMBERED if self._driver.settings.fencing else NO_NUMBERS
+            )
         return fence
 
     @property
@@ -134,15 +146,16 @@ class BaseLease(LeaseFields):
     def _valid_until_ns(self) -> int:
         if self._status is not None:
             return 0
-        made: Extensions | Kept | None = self._round.lease_state
-        if made is not None:
-            return made.valid_until_ns
-        return self._round.valid_until_ns
+        made: Validity | None = self._round.lease_state
+        return (made or self._round).valid_until_ns
 
     @property
     def is_valid(self) -> bool:
         """Whether validity is left."""
         return self.remaining() > 0.0
+
+    def _is_parents(self) -> bool:
+        return self._round.generation != self._driver.fork_generation()
 
     def _is_adopted(self) -> bool:
         # Taken by another process: nothing is known of its validity. A quorum that
@@ -151,9 +164,16 @@ class BaseLease(LeaseFields):
 
     def check(self) -> None:
         """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
-        if self.remaining() > 0.0:
-            return
-        check(self)
+        if self.remaining() <= 0.0:
+            raise self._loss() or LeaseLostError(self.resource, self._reason())
+
+    def _check_held(self, prefix: str) -> None:
+        if self._status is not None:
+            raise LeaseLostError(self.resource, f"{prefix}: {WAS_RELEASED}")
+        if self._is_parents():
+            raise LeaseLostError(self.resource, f"{prefix}: {PARENTS}")
+        if not (self.is_valid or self._is_adopted()):
+            raise LeaseLostError(self.resource, f"{prefix}: its validity is over")
 
     # --- keeping ----------------------------------------------------------------------
 
@@ -171,9 +191,16 @@ class BaseLease(LeaseFields):
         LeaseLostError if it is over already, ConfigurationError if its ttl is too short
         to be renewed in time.
         """
-        keep(self, keep_alive, on_lost)
+        if keep_alive is False and on_lost is None:
+            made: Validity | None = self._round.lease_state
+            if made is not None:
+                made.until_ns = NEVER_KEPT_NS
+            return
+        asked = KeepAlive(keep_alive, on_lost)
+        self._check_held("not kept")
+        asked.begin(self)
 
-    def _watch_body(self, kept: Kept) -> None:
+    def _watch_body(self, validity: Validity) -> None:
         """Let a loss cancel the body that was entered by it: of an awaitable lease."""
 
     def _leave_body(self, error: BaseException | None) -> bool:
@@ -183,7 +210,8 @@ class BaseLease(LeaseFields):
     # --- extending --------------------------------------------------------------------
 
     def _under_way(self) -> dict[object, list[int]]:
-        return extensions_of(self).under_way
+        under_way: dict[object, list[int]] = extended(self).under_way
+        return under_way
 
     def _begin_extend(self, ttl: float | None, extension: object) -> Round:
         """Return the round to run; the caller takes `extension` out of `under_way`.
@@ -196,28 +224,23 @@ class BaseLease(LeaseFields):
         driver = self._driver
         terms = self._asked() if ttl is None else driver.settings.terms(ttl)
         now_ns = driver.now_ns()
-        if self._status is not None:
-            raise LeaseLostError(self.resource, "not extended: it was released")
-        if self._round.generation != driver.fork_generation():
-            raise LeaseLostError(self.resource, "not extended: it is the parent's")
-        if not (self._is_adopted() or self.is_valid):
-            raise LeaseLostError(self.resource, "not extended: its validity is over")
+        self._check_held("not extended")
         round = driver.engine.new_extension(self._round, terms)
-        extensions_of(self).begin(round, extension, now_ns)
+        extended(self).begin(round, extension, now_ns)
         return round
 
     def _end_extend(self, round: Round, extension: object) -> float:
         """Take the outcome, while the extension still counts as under way."""
         verdict = round.verdict
         if self._status is not None:
-            raise LeaseLostError(self.resource, "not extended: it was released")
+            raise LeaseLostError(self.resource, f"not extended: {WAS_RELEASED}")
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict is Verdict.WON and is_in_time:
-            extensions_of(self).win(round, extension)
+            extended(self).win(round, extension)
             return self.remaining()
         votes = votes_of(self._driver.engine, round)
         if verdict is Verdict.TAKEN:
-            extensions_of(self).lose()
+            extended(self).end_now()
             reason = loss(votes)
         elif verdict is Verdict.UNREACHABLE:
             left = self.remaining()
@@ -235,9 +258,9 @@ class BaseLease(LeaseFields):
         """Count as released from now on; return the round to run, None if none is."""
         if self._status is not None and self._status is not UNKNOWN:
             return None
-        if self._round.generation != self._driver.fork_generation():
+        if self._is_parents():
             return None
-        made: Extensions | Kept | None = self._round.lease_state
+        made: Validity | None = self._round.lease_state
         release = self._new_release()
         is_first, self._status = self._status is None, UNKNOWN
         if is_first and made is not None:
@@ -254,24 +277,60 @@ class BaseLease(LeaseFields):
             self._round.lease_state.ended(round, self._status is GONE)
         return self._status or UNKNOWN
 
-    def _check_exit(self, status: ReleaseStatus, left_ns: int, overrun_ns: int) -> None:
-        if left_ns <= 0 or status is GONE:
-            raise loss_at_exit(self, overrun_ns)
+    # --- its loss ---------------------------------------------------------------------
+
+    def _is_lost(self) -> bool:
+        """Return whether it ended otherwise than by a release; once so, it stays so.
+
+        An adopted lease of which nothing is known yet is not.
+        """
+        made: Validity | None = self._round.lease_state
+        if made is not None and made.is_lost:
+            return True
+        if self._status is not None:
+            return self._status is GONE
+        if self.is_valid or (self._is_adopted() and not self._is_parents()):
+            return False
+        if made is not None:
+            made.is_lost = True
+        return True
 
     def _loss(self) -> LeaseLostError | None:
-        return loss_of(self)
+        """Return, anew, the error by which a loss was reported; None where none was."""
+        made: Validity | None = self._round.lease_state
+        if made is None or made.error is None:
+            return None
+        return LeaseLostError(*made.error.args)
+
+    def _reason(self) -> str:
+        """Return why it is not valid."""
+        if self._is_parents():
+            return PARENTS
+        if self._is_lost():
+            return OVER
+        return NOT_KNOWN if self._status is None else WAS_RELEASED
+
+    def _check_exit(self, status: ReleaseStatus, left_ns: int, overrun_ns: int) -> None:
+        """Raise the loss of a body that ended by so much too late; 0: not known."""
+        if left_ns <= 0 or status is GONE:
+            reason = self._reason_at_exit(overrun_ns)
+            raise self._loss() or LeaseLostError(self.resource, reason)
+
+    def _reason_at_exit(self, overrun_ns: int) -> str:
+        if self._is_parents():
+            return f"{BEFORE_END}: {PARENTS}"
+        if overrun_ns > 0:
+            made: Validity | None = self._round.lease_state
+            advice = ADVICE if made is None or not made.was_kept else ""
+            return OVERRUN.format(self.ttl, overrun_ns / 1e9) + advice
+        if self._status is not GONE and self._is_adopted():
+            return f"{BEFORE_END}: {NOT_KNOWN}"
+        return KEY_GONE
 
     @shown
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.resource!r}, {state}>"
-
-
-def no_fence_text(is_fencing: bool) -> str:
-    """Return why a lease has no number."""
-    if is_fencing:
-        return "fence: not known of an adopted lease; adopt(..., fence=lease.fence)"
-    return "fence: leases have a number with FastRedlock(..., fencing=True) alone"
 
 
 def end_releases(
@@ -290,86 +349,9 @@ def end_releases(
     return statuses
 
 
-# --- whether it is lost ---------------------------------------------------------------
+# --- its loss -------------------------------------------------------------------------
 
 SLICE_NS = 1_000_000_000  # timers stop while the machine is suspended
-WAS_RELEASED = "it was released"
-IS_PARENTS = "it is the parent's"
-NOT_KNOWN = "not known to be valid: it was adopted, and not extended since"
-OVER = "lost: its validity is over"
-BEFORE_END = "lost before the end of the with block"
-OVERRUN = (
-    "lost before the end of the with block: its validity (ttl {:g} s) was overrun by "
-    "{:.3f} s"
-)
-ADVICE = "; give keep_alive=True, or a longer ttl"
-KEY_GONE = "lost before the end of the with block: its key is gone: deleted, or taken"
-
-
-def is_lost(lease: BaseLease) -> bool:
-    """Return whether it ended otherwise than by a release; once so, it stays so.
-
-    An adopted lease of which nothing is known yet is not.
-    """
-    made = lease._round.lease_state
-    kept: Kept | None = None if made is None else made.kept
-    if kept is not None and kept.is_lost:
-        return True
-    if lease._status is not None:
-        return lease._status is lease._gone
-    if lease.is_valid:
-        return False
-    if (
-        lease._is_adopted()
-        and lease._round.generation == lease._driver.fork_generation()
-    ):
-        return False
-    if kept is not None:
-        kept.count_lost()
-    return True
-
-
-def check(lease: BaseLease) -> None:
-    """Raise LeaseLostError where the lease is over; no I/O."""
-    if not lease.is_valid:
-        raise loss_of(lease) or LeaseLostError(lease.resource, reason_of(lease))
-
-
-def loss_of(lease: BaseLease) -> LeaseLostError | None:
-    """Return, anew, the error by which a loss was reported; None where none was."""
-    made = lease._round.lease_state
-    kept: Kept | None = None if made is None else made.kept
-    if kept is None or kept.watch is None or kept.watch.error is None:
-        return None
-    return LeaseLostError(*kept.watch.error.args)
-
-
-def reason_of(lease: BaseLease) -> str:
-    """Return why a lease is not valid."""
-    if lease._round.generation != lease._driver.fork_generation():
-        return IS_PARENTS
-    if is_lost(lease):
-        return OVER
-    return NOT_KNOWN if lease._status is None else WAS_RELEASED
-
-
-def loss_at_exit(lease: BaseLease, overrun_ns: int) -> LeaseLostError:
-    """Return the error of a body that ended by so much too late; 0: not known."""
-    reason = reason_at_exit(lease, overrun_ns)
-    return loss_of(lease) or LeaseLostError(lease.resource, reason)
-
-
-def reason_at_exit(lease: BaseLease, overrun_ns: int) -> str:
-    """Return why a lease was not valid any more at the end of its body."""
-    if lease._round.generation != lease._driver.fork_generation():
-        return f"{BEFORE_END}: {IS_PARENTS}"
-    if overrun_ns > 0:
-        made = lease._round.lease_state
-        advice = ADVICE if made is None or made.kept is None else ""
-        return OVERRUN.format(lease.ttl, overrun_ns / 1e9) + advice
-    if lease._status is not lease._gone and lease._is_adopted():
-        return f"{BEFORE_END}: {NOT_KNOWN}"
-    return KEY_GONE
 
 
 class BaseLost:
@@ -385,27 +367,29 @@ class BaseLost:
 
         False for one that was released while it was valid.
         """
-        return is_lost(self._lease)
+        return self._lease._is_lost()
 
     def _is_over(self) -> bool:
-        return self._lease._status is not None or is_lost(self._lease)
+        return self._lease._status is not None or self._lease._is_lost()
 
-    def _left_ns(self, until_ns: int | None, now_ns: int) -> int:
-        """Return how long to wait before looking again (ns); 0: time is up."""
-        left_ns = SLICE_NS if until_ns is None else min(SLICE_NS, until_ns - now_ns)
-        end_ns: int = self._lease._valid_until_ns
-        if end_ns:
-            left_ns = min(left_ns, max(end_ns - now_ns, 1))
-        return max(left_ns, 0)
+    def _waits(self, timeout: float | None) -> Iterator[int]:
+        """Yield how long (ns) to wait before looking again, until its end or `timeout`.
 
-    def _until_ns(self, timeout: float | None) -> int | None:
-        if timeout is None:
-            return None
-        now_ns: int = self._lease._driver.now_ns()
-        return now_ns + int(timeout * 1e9)
+        It needs no keeper: it looks at the end of the validity itself.
+        """
+        began_ns = self._lease._driver.now_ns()
+        until_ns = None if timeout is None else began_ns + int(timeout * 1e9)
+        while not self._is_over():
+            now_ns = self._lease._driver.now_ns()
+            left_ns = SLICE_NS if until_ns is None else min(SLICE_NS, until_ns - now_ns)
+            if left_ns <= 0:
+                return
+            if end_ns := self._lease._valid_until_ns:
+                left_ns = min(left_ns, max(end_ns - now_ns, 1))
+            yield left_ns
 
-    def _watch(self) -> Watch:
-        return kept_of(self._lease).watched()
+    def _waiters(self) -> list[Callable[[], object]]:
+        return set_first(validity_of(self._lease), "waiters", [])
 
     @shown
     def __repr__(self) -> str:

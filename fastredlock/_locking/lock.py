@@ -172,7 +172,7 @@ def joined(lock: BaseLock) -> Any:
         return None
     lease = block.lease
     made = lease._round.lease_state
-    if lock._keep is not None and (made is None or made.kept is None):
+    if lock._keep is not None and (made is None or not made.was_kept):
         lock._keep.begin(lease)
     return lease
 

@@ -14,11 +14,11 @@ from contextlib import suppress
 from typing import Any, NoReturn
 
 from .. import _core
-from .._core import Batch, ClosedError, Round, RoundFuture, StateError
+from .._core import Batch, ClosedError, Round, StateError
 from ..errors import FastRedlockError, InternalError
 from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver, watch_by_task
 from .keeper import LoopKeeper
-from .validity import Kept
+from .validity import Validity
 
 
 class LoopDriver(BaseDriver):
@@ -65,17 +65,6 @@ class LoopDriver(BaseDriver):
         self.current = current
         return current
 
-    def submit(self, here: _core.AsyncioDriver, work: Round | Batch) -> RoundFuture:
-        """Begin a round or a batch; return the future of its end.
-
-        Awaited, it returns how many lines there are to log. Raises FastRedlockError
-        after close().
-        """
-        try:
-            return here.submit(work)
-        except (ClosedError, StateError) as error:
-            self.refuse(here, work, error)
-
     def refuse(
         self,
         here: _core.AsyncioDriver,
@@ -94,10 +83,12 @@ class LoopDriver(BaseDriver):
         Raises FastRedlockError after close(). A cancellation rolls all back.
         """
         try:
-            if await self.submit(here, work):
+            if await here.submit(work):
                 self.log_warnings()
-        except BaseException:
+        except BaseException as error:
             self.abandon(here, work)
+            if isinstance(error, ClosedError | StateError):
+                self.refuse(here, work, error)
             raise
 
     def abandon(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
@@ -111,7 +102,7 @@ class LoopDriver(BaseDriver):
             with suppress(RuntimeError):
                 current.loop.call_soon_threadsafe(current.abandon, work)
 
-    def keep(self, kept: Kept) -> Any:
+    def keep(self, kept: Validity) -> Any:
         """Keep a lease from now on, or look at its times again; on the loop alone."""
         here, keeper = self.here(), self.keeper
         if keeper is None or keeper.here is not here:

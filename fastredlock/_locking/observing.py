@@ -16,7 +16,7 @@ from ..errors import AcquireError, LeaseLostError
 from ..observer import EVENTS, Observer
 from .driver import BaseDriver
 from .lease import GONE, BaseLease
-from .validity import Kept
+from .validity import Validity
 
 LOST = "lost before its release: validity over, or taken"
 
@@ -79,7 +79,7 @@ class Observing(ObserverHooks):
 
     # --- for keepers, in threads of theirs or by the loop -----------------------------
 
-    def kept_extended(self, kept: Kept) -> None:
+    def kept_extended(self, kept: Validity) -> None:
         """Notify of renewals of a kept lease, unless it has ended meanwhile."""
         lease: Any = kept()
         left = 0.0 if lease is None else lease.remaining()
@@ -121,14 +121,8 @@ def method_of(observer: object, event: str) -> Any:
 
 def takes_end(lease: BaseLease) -> bool:
     """Return whether the end of a lease is to be noted by this call: by one alone."""
-    made = lease._round.lease_state
-    notices: list[bool] | None = None if made is None else made.end_notices
-    if notices is None:
-        return True  # neither extended nor lost
-    try:
-        return notices.pop()
-    except IndexError:
-        return False
+    made: Validity | None = lease._round.lease_state
+    return made is None or made.take_end()
 
 
 def held(lease: BaseLease) -> float:

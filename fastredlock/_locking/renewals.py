@@ -13,9 +13,10 @@ here, nothing is sent, and no thread but the keeper's calls it.
               that the key is gone
     DROPPED   nobody refers to the lease any more, or it was released
 
-What most leases need, renewed in time and never extended by hand, the core does for a
-whole bucket at once (src_cython/calls/fields.pyx), by the same rules; the others it
-hands back, and they are treated here one by one.
+This is the text of these rules. What most leases need, renewed in time and never
+extended by hand, the core does for a whole bucket at once (`kept_due` and `kept_end` of
+src_cython/calls/fields.pyx); the others it hands back, and they are treated here one by
+one. A test runs both over the same leases.
 
 All that is due in the same short span, a power of two below a twelfth of the time
 between renewals, is in one bucket: so ten thousand leases cost no more wake-ups
@@ -28,7 +29,7 @@ from heapq import heappop, heappush
 from typing import NamedTuple
 
 from .._core import Pace, Round, Verdict, kept_due, kept_end
-from .validity import Kept
+from .validity import Validity
 
 # --- the pace of one ttl --------------------------------------------------------------
 
@@ -73,9 +74,9 @@ TAKEN = Verdict.TAKEN
 class Due(NamedTuple):
     """What is to be done now."""
 
-    renewals: list[Kept]
+    renewals: list[Validity]
     taken: list[Round]  # which acquired these leases, in the same order
-    lost: list[Kept]  # by the clock
+    lost: list[Validity]  # by the clock
 
 
 class Keeping:
@@ -85,17 +86,17 @@ class Keeping:
         "_before_ns",
         "_buckets",
         "_draw",
+        "_ended",
         "_ends",
         "_epoch_ns",
         "_keys",
         "_paces",
-        "_settling",
         "_shortest_ns",
         "_soonest_ns",
     )
 
     def __init__(self, seed: int = 0) -> None:
-        self._buckets: dict[int, list[Kept]] = {}
+        self._buckets: dict[int, list[Validity]] = {}
         self._keys: list[int] = []  # of the buckets: a heap
         self._draw = seed
         self._paces: dict[tuple[int, int], Pace] = {}
@@ -104,7 +105,7 @@ class Keeping:
         self._shortest_ns = EPOCH_NS  # time between renewals, of any ttl here lately,
         self._before_ns = EPOCH_NS  # ...and in the epoch before
         self._epoch_ns = 0  # when this one ends
-        self._settling: list[tuple[list[Kept], list[Round]]] = []
+        self._ended: list[tuple[list[Validity], list[Round]]] = []
 
     @property
     def next_ns(self) -> int | None:
@@ -113,7 +114,7 @@ class Keeping:
 
     # --- beginning --------------------------------------------------------------------
 
-    def add(self, kept: Kept, now_ns: int) -> None:
+    def add(self, kept: Validity, now_ns: int) -> None:
         """Look at a lease that is to be kept from now on, or whose times have changed.
 
         Its first renewal is soon where its validity is not known (it was adopted).
@@ -131,7 +132,7 @@ class Keeping:
         due_ns = min(due_ns, reported_ns(valid_until_ns, pace))
         self._put(kept, due_ns >> pace.shift << pace.shift)
 
-    def _pace(self, kept: Kept) -> Pace:
+    def _pace(self, kept: Validity) -> Pace:
         terms = kept.terms
         key = (terms.ttl_ms, terms.drift_ns)
         pace = self._paces.get(key)
@@ -149,7 +150,7 @@ class Keeping:
         self._draw = self._draw + STEP & 0xFFFF
         return self._draw * span_ns >> 16
 
-    def _put(self, kept: Kept, key_ns: int) -> None:
+    def _put(self, kept: Validity, key_ns: int) -> None:
         bucket = self._buckets.get(key_ns)
         if bucket is None:
             self._buckets[key_ns] = bucket = []
@@ -167,9 +168,9 @@ class Keeping:
         if now_ns >= self._epoch_ns:
             self._before_ns, self._shortest_ns = self._shortest_ns, EPOCH_NS
             self._epoch_ns = now_ns + EPOCH_NS
-        renewals: list[Kept] = []
+        renewals: list[Validity] = []
         taken: list[Round] = []
-        lost: list[Kept] = []
+        lost: list[Validity] = []
         soonest_ns = 1 << 63
         while self._keys and self._keys[0] <= now_ns:
             bucket = self._buckets.pop(heappop(self._keys))
@@ -211,15 +212,15 @@ class Keeping:
     # --- the outcome ------------------------------------------------------------------
 
     def end(
-        self, renewals: list[Kept], rounds: list[Round], now_ns: int
-    ) -> list[tuple[Kept, Round]]:
+        self, renewals: list[Validity], rounds: list[Round], now_ns: int
+    ) -> list[tuple[Validity, Round]]:
         """Take the outcomes of renewals; return those whose key is gone.
 
         `rounds`: of the same order. Those that were won count from their own beginning.
         """
-        gone: list[tuple[Kept, Round]] = []
-        self._settle()
-        self._settling.append((renewals, rounds))
+        gone: list[tuple[Validity, Round]] = []
+        self._let_go()
+        self._ended.append((renewals, rounds))
         # What `_end_one` does with those that were won.
         others, self._draw, new_keys, shortest_ns = kept_end(
             renewals, rounds, self._buckets, self._draw, STEP
@@ -232,35 +233,35 @@ class Keeping:
                 gone.append((kept, round))
         return gone
 
-    def _end_one(self, kept: Kept, round: Round, now_ns: int) -> bool:
+    def _end_one(self, kept: Validity, round: Round, now_ns: int) -> bool:
         """Take the outcome of one renewal; return whether its key is gone."""
         lease = kept()
         try:
             if lease is None or lease._status is not None:
                 return False
             if round.is_won and round.closed_ns < end_of(kept):
-                kept.win(round)
+                kept.win_renewal(round)
                 self._put_after(kept, round)
             elif round.verdict is TAKEN:
                 return True
             else:
-                kept.watched().failed = round
+                kept.failed = round
                 self._again(kept, now_ns)
         finally:
-            kept.end(round)
+            kept.end_renewal(round)
         return False
 
-    def _put_after(self, kept: Kept, round: Round) -> None:
+    def _put_after(self, kept: Validity, round: Round) -> None:
         """Put a lease at its next renewal, after one that was won."""
         pace = self._pace(kept)
         wait_ns = pace.wait_ns - self._part(pace.part_ns)
-        if kept.extensions is not None:  # that may have been shorter
+        if kept.bounds is not None:  # that may have been shorter
             left_ns = kept.valid_until_ns - round.opened_ns
             wait_ns = min(wait_ns, max(left_ns // SHARE, LEAST_WAIT_NS))
         due_ns = round.opened_ns + wait_ns >> pace.shift << pace.shift
         self._put(kept, min(due_ns, reported_ns(kept.valid_until_ns, pace)))
 
-    def _again(self, kept: Kept, now_ns: int) -> None:
+    def _again(self, kept: Validity, now_ns: int) -> None:
         pace = self._pace(kept)
         end_ns = end_of(kept)
         last_ns = reported_ns(end_ns, pace)
@@ -271,21 +272,18 @@ class Keeping:
         heappush(self._ends, last_ns)
         self._put(kept, max(min(due_ns, last_ns), now_ns))
 
-    def _settle(self) -> None:
+    def _let_go(self) -> None:
         """Let go of the renewals before: most are answered by all masters by now.
 
         Not sooner: who blocks reads replies that come after the quorum's with those of
         the next renewals.
         """
-        settling, self._settling = self._settling, []
-        for renewals, rounds in settling:
+        ended, self._ended = self._ended, []
+        for renewals, rounds in ended:
             for kept, round in zip(renewals, rounds, strict=True):
-                kept.settle(round)
+                kept.let_go(round)
 
 
-def end_of(kept: Kept) -> int:
+def end_of(kept: Validity) -> int:
     """Return the end of the validity; of an adopted lease, when it counts as lost."""
-    valid_until_ns = kept.valid_until_ns
-    if valid_until_ns == 0 and kept.watch is not None:
-        return kept.watch.unknown_until_ns
-    return valid_until_ns
+    return kept.valid_until_ns or kept.unknown_until_ns

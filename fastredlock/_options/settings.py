@@ -131,7 +131,7 @@ class Settings:
             check(observer)
         self.observer: object | None = observer
         self._last_terms: tuple[object, Terms | None] = (None, None)
-        self.default_terms: Terms = self.terms(ttl)
+        self.default_terms: Terms = self._new_terms(ttl)
         count = len(self.endpoints)
         if count % 2 == 0:
             text = "%d masters survive the loss of %d, as %d would: use an odd number"
@@ -154,13 +154,15 @@ class Settings:
     def lingering(self, ttl: float | None, linger: float) -> Any:
         """Return, in place of a ttl, the times of a lease that lingers otherwise."""
         linger_ns = self._checked_linger_ns(linger)
-        terms = self.default_terms if ttl is None else self._new_terms(ttl)
+        terms = self.terms(ttl)
         return Terms(
             terms.ttl_ms, terms.drift_ns, terms.timeout_ns, terms.has_expiry, linger_ns
         )
 
-    def terms(self, ttl: float | Terms) -> Terms:
-        """Turn a ttl (s) into the times of a round."""
+    def terms(self, ttl: float | Terms | None) -> Terms:
+        """Turn a ttl (s; None: the default) into the times of a round."""
+        if ttl is None:
+            return self.default_terms
         if isinstance(ttl, Terms):
             return ttl
         asked, terms = self._last_terms

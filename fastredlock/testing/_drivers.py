@@ -12,7 +12,7 @@ from weakref import ref
 from .._core import AsyncioDriver, Batch, Round
 from .._locking.driver import Driver
 from .._locking.loop_driver import LoopDriver
-from .._locking.validity import Kept
+from .._locking.validity import Validity
 from .._options.settings import Settings
 from ._world import POLL, EngineByHand, World
 
@@ -81,7 +81,7 @@ class MemoryDriver(Driver):
                 world.sleepers.remove(until_ns)
         world.call()
 
-    def keep(self, kept: Kept) -> Any:
+    def keep(self, kept: Validity) -> Any:
         """Keep a lease from now on, or look at its times again; does not block."""
         return self._by_hand.keep(self, kept)
 
@@ -111,7 +111,7 @@ class MemoryLoopDriver(LoopDriver):
         self.current = here = cast("AsyncioDriver", Here(self, loop))
         return here
 
-    def keep(self, kept: Kept) -> Any:
+    def keep(self, kept: Validity) -> Any:
         """Keep a lease from now on, or look at its times again."""
         return self.by_hand.keep(self, kept)
 

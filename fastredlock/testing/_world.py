@@ -43,7 +43,7 @@ from .._core import (
 )
 from .._locking.driver import CLOSED, BaseDriver
 from .._locking.keeper import BaseKeeper, Calls
-from .._locking.validity import Kept
+from .._locking.validity import Validity
 from .._options import scripts
 from ..errors import FastRedlockError
 from ._model import Model
@@ -378,7 +378,7 @@ class EngineByHand:
             by_hand_withdraw(self.engine, work, self.world.now_ns())
             self.world.settle()
 
-    def keep(self, driver: BaseDriver, kept: Kept) -> MemoryKeeper:
+    def keep(self, driver: BaseDriver, kept: Validity) -> MemoryKeeper:
         """Keep a lease from now on, or look at its times again; does not block."""
         with self.world.changed:
             self.keeper = self.keeper or MemoryKeeper(driver, self)
@@ -454,20 +454,20 @@ class MemoryKeeper(BaseKeeper):
     __slots__ = ("_engine", "_under_way")
 
     def __init__(self, driver: BaseDriver, engine: EngineByHand) -> None:
-        super().__init__(driver, Calls(), Calls())
+        super().__init__(ref(driver), Calls(), Calls())
         self._engine = engine
-        self._under_way: list[tuple[list[Kept], list[Round], Batch]] = []
+        self._under_way: list[tuple[Batch, Callable[[], None]]] = []
 
     @property
     def next_ns(self) -> int | None:
         """When something is due; None: nothing is kept."""
         return self._keeping.next_ns
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Validity) -> None:
         """Keep a lease from now on, or look at its times again."""
         self._keeping.add(kept, self._driver.now_ns())
 
-    def drop(self, kept: Kept) -> None:
+    def drop(self, kept: Validity) -> None:
         """Take note of a release: it is dropped when the clock comes to it."""
 
     def step(self) -> bool:
@@ -475,25 +475,18 @@ class MemoryKeeper(BaseKeeper):
         now_ns, did = self._driver.now_ns(), False
         while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
             did = True
-            renewals, rounds = self._due(now_ns)
-            if renewals:
-                self._renew(renewals, rounds, now_ns)
-        ended = [each for each in self._under_way if each[2].is_finished]
+            self._step(now_ns)
+        ended = [each for each in self._under_way if each[0].is_finished]
         for each in ended:
             self._under_way.remove(each)
-            self._end(each[0], each[1])
+            each[1]()
         if self._notes:
             self._call()
         return did or bool(ended)
 
-    def _renew(self, renewals: list[Kept], rounds: list[Round], now_ns: int) -> None:
-        batch = Batch(rounds)
-        try:
-            self._engine.begin(batch)
-        except FastRedlockError:  # closed
-            self._give_up(renewals, now_ns)
-            return
-        self._under_way.append((renewals, rounds, batch))
+    def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
+        self._engine.begin(batch)
+        self._under_way.append((batch, on_end))
 
     def _call(self) -> None:
         if self._make_calls not in self._engine.world.calls:

@@ -220,7 +220,7 @@ cdef AsyncioFuture call_begin_to_wait(Call self, object work):
     if not self.driver.runs_in_core:
         return ByHandFuture(
             self.here.sleep(work) if type(work) is float
-            else self.driver.submit(self.here, work)
+            else self.here.submit(work)
         )
     if type(work) is float:
         return (<AsyncioDriver>self.here).sleep(work)

@@ -141,13 +141,12 @@ cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
 cdef Round fields_new_release(LeaseFields lease, Engine engine):
     # Its release; of a lease that stays (at_least), what lets its key expire by then.
     cdef Round taken = lease._round, last
+    cdef ValidityFields validity = taken.lease_state
     cdef int64_t left_ns = 0
-    lease_state = taken.lease_state
-    extensions = None if lease_state is None else lease_state.extensions
-    if extensions is None:
+    if validity is None:
         return engine_new_release(engine, taken, taken.terms)
-    if extensions.stays_until_ns != 0:
-        left_ns = extensions.stays_until_ns
+    if validity.stays_until_ns != 0:
+        left_ns = validity.stays_until_ns
         left_ns -= fields_now_ns(<DriverFields?>lease._driver)
     if left_ns > 0:
         ttl_ms = -(-left_ns // NS_PER_MS)
@@ -156,7 +155,7 @@ cdef Round fields_new_release(LeaseFields lease, Engine engine):
         )
         last.is_released = True
         return last
-    return engine_new_release(engine, taken, <Terms?>extensions.longest_terms)
+    return engine_new_release(engine, taken, validity.longest_terms)
 
 
 def running_loop():
@@ -276,7 +275,7 @@ cdef int64_t fields_until_ns(LeaseFields lease) except -1:
     # The end of the validity; 0 where it is lost, or not known.
     cdef Round taken = lease._round
     if taken.lease_state is not None:      # extended or kept
-        return lease._valid_until_ns
+        return validity_until_ns(<ValidityFields?>taken.lease_state)
     return round_valid_until_ns(taken) if taken.is_opened else 0
 
 
@@ -288,7 +287,8 @@ cdef bint fields_is_dropped(LeaseFields lease) except -1:
         not taken.is_opened or taken.is_released or taken.is_rolled_back
         or taken.is_shown or taken.token_uses is not None
         or not isinstance(lease._driver, DriverFields)
-        or taken.lease_state is not None and taken.lease_state.kept is not None
+        or taken.lease_state is not None
+        and (<ValidityFields?>taken.lease_state).was_kept
     ):
         return False
     return fields_until_ns(lease) > fields_now_ns(<DriverFields>lease._driver)
@@ -365,18 +365,16 @@ cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown
     return release
 
 
-# --- kept -----------------------------------------------------------------------------
-# The fields of leases that are kept, and what a keeper does to thousands of them at a
-# time, in C: the common case, a lease that nobody extends by hand, renewed in time.
+# --- validity -------------------------------------------------------------------------
+# The record of a lease that was extended or is kept, and what a keeper does to
+# thousands of them at a time, in C: the common case, a lease that nobody extends by
+# hand, renewed in time. The text of these rules is _locking/renewals.py, which treats
+# all the others one by one: so each loop here passes those that are plain, and lists the
+# others. A test runs both over the same leases.
 #
-# The rules are those of _locking/renewals.py, which treats all the others one
-# by one: so each loop here passes those that are plain, and lists the others. A lease
-# that is not kept has none of these; of one that is there are ten thousand, so a Kept
-# is as small as can be. It is the weak reference to its lease, not an object that has
-# one.
-#
-# Threads share a Kept without a lock (_locking/validity.py): each field that more
-# than the keeper's own thread changes is read and set in one step.
+# The record is the weak reference to its lease, not an object that has one. Threads
+# share it without a lock (_locking/validity.py): each field that more than the keeper's
+# own thread changes is read and set in one step.
 
 cdef extern from *:
     ctypedef class _weakref.ReferenceType [object PyWeakReference]:
@@ -395,25 +393,57 @@ cdef class Pace:
     cdef public int notice_shift       # log2 of a span below half of the margin
 
 
-cdef class WatchFields:
-    """What makes a kept lease another than most."""
+cdef class ValidityFields(ReferenceType):
+    """A weak reference to a lease that was extended or is kept, and its times."""
 
-    cdef public object extensions        # None: never extended by hand
-    cdef public object failed            # the last renewal, where it was not confirmed
-    cdef public object on_renewal        # to be called at each, or None
-    cdef public uint64_t awaited         # the masters that never answered a renewal
-    cdef public byte_bint is_lost
-
-
-cdef class KeptFields(ReferenceType):
-    """A weak reference to a kept lease, and its times."""
-
-    cdef public int64_t validity_ns      # its end, where it has no Extensions
+    cdef public int64_t validity_ns      # its end, as long as it has no bounds
+    cdef public list bounds              # its ends, of which the earliest counts; None:
+    #                                      it was never extended by hand
+    cdef public dict under_way           # extensions; by each, the bounds if it is won
+    cdef public set unanswered           # extensions that some masters may still do
+    cdef public Terms terms              # last asked for
+    cdef public Terms longest_terms      # how long a key can live, confirmed or not
+    cdef public int64_t stays_until_ns   # not released before: `at_least` of a lock
     cdef int64_t kept_until_ns
+    cdef public int64_t unknown_until_ns   # adopted: so long its first renewal may take
     cdef public Pace pace                # of its ttl, once the keeper has looked
     cdef public list bucket              # of its keeper, in which it waits; or None
-    cdef public WatchFields watch        # None: it is as most are
     cdef Round last                      # its renewal
+    cdef public Round failed             # the last renewal, where it was not confirmed
+    cdef public uint64_t awaited         # the masters that never answered a renewal
+    cdef readonly byte_bint was_kept
+    cdef public byte_bint is_lost
+    cdef byte_bint is_end_noted
+    cdef public object error             # by which its loss was reported, or None
+    cdef public object on_lost           # to be called then, or None
+    cdef public object body              # of an `async with`, to be cancelled then
+    cdef public list waiters             # to be called once at its end; None: not yet
+
+    def __cinit__(self, LeaseFields lease not None):
+        cdef Round taken = lease._round
+        self.validity_ns = round_valid_until_ns(taken) if taken.is_opened else 0
+        self.terms = self.longest_terms = taken.terms
+
+    @property
+    def valid_until_ns(self):
+        """The end of the validity; 0 where it is lost, or was never known."""
+        return validity_until_ns(self)
+
+    def begin_bounds(self):
+        """Let bounds count from now on: the lease is extended by hand."""
+        cdef dict under_way = {}
+        cdef set unanswered = set()
+        cdef list bounds = [None]
+        if self.bounds is None:
+            bounds[0] = self.validity_ns
+            self.under_way = under_way
+            self.unanswered = unanswered
+            self.bounds = bounds
+
+    def take_end(self):
+        """Return whether this call is the one that notifies of the end of the lease."""
+        was_noted, self.is_end_noted = self.is_end_noted, True
+        return not was_noted
 
     @property
     def renewal(self):
@@ -432,21 +462,32 @@ cdef class KeptFields(ReferenceType):
     @until_ns.setter
     def until_ns(self, until_ns):
         self.kept_until_ns = NEVER_NS if until_ns is None else until_ns
+        if self.kept_until_ns != 0:
+            self.was_kept = True
 
 
-cdef void kept_set_renewal(KeptFields self, Round renewal) noexcept:
+def set_first(owner not None, str name not None, new):
+    """Set a field that is None; return what was set first: all get the same."""
+    if getattr(owner, name) is None:
+        setattr(owner, name, new)
+    return getattr(owner, name)
+
+
+cdef int64_t validity_until_ns(ValidityFields self) except -1:
+    if self.is_lost:
+        return 0
+    return self.validity_ns if self.bounds is None else min(self.bounds)
+
+
+cdef void kept_set_renewal(ValidityFields self, Round renewal) noexcept:
     cdef Round _before     # let go of at the end, when this one is set
     _before, self.last = self.last, renewal
 
 
-cdef inline bint kept_is_plain(KeptFields self) noexcept:
-    # Whether it has no Extensions, its last renewal was confirmed, it is not lost, and
-    # nobody is notified of a renewal.
-    cdef WatchFields watch = self.watch
-    return watch is None or (
-        watch.extensions is None and watch.failed is None and watch.on_renewal is None
-        and not watch.is_lost
-    )
+cdef inline bint kept_is_plain(ValidityFields self) noexcept:
+    # Whether it was never extended by hand, its last renewal was confirmed, and it is
+    # not lost.
+    return self.bounds is None and self.failed is None and not self.is_lost
 
 
 def kept_due(
@@ -456,7 +497,7 @@ def kept_due(
 
     Returns the others of the bucket, and the earliest end of these (ns).
     """
-    cdef KeptFields kept
+    cdef ValidityFields kept
     cdef LeaseFields lease
     cdef int64_t soonest_ns = NEVER_NS
     cdef list others = []
@@ -485,27 +526,19 @@ def kept_begin(
     """Make the rounds that renew these, each for time_ns at most: (rounds, others).
 
     `taken`: the rounds that took their leases. The others, each with its round, are
-    those that have Extensions or notify of renewals.
+    those that were extended by hand.
     """
-    cdef KeptFields kept
+    cdef ValidityFields kept
     cdef Round acquired, round
-    cdef Terms terms
-    cdef WatchFields watch
     cdef list rounds = [], others = []
     for kept, acquired in zip(renewals, taken):
-        watch, terms = kept.watch, acquired.terms
-        if watch is not None and watch.extensions is not None:
-            terms = watch.extensions.terms
-        round = engine_new_extension(engine, acquired, terms)
+        round = engine_new_extension(engine, acquired, kept.terms)
         if time_ns < round.terms.timeout_ns:
             round.left_ns = time_ns
         if kept.last is not None:
-            kept.settle(kept.last)
-        kept_set_renewal(kept, round)      # before it is asked for Extensions
-        watch = kept.watch
-        if watch is not None and (
-            watch.extensions is not None or watch.on_renewal is not None
-        ):
+            kept.let_go(kept.last)
+        kept_set_renewal(kept, round)      # before it is asked for bounds
+        if kept.bounds is not None:
             others.append((kept, round))
         rounds.append(round)
     return rounds, others
@@ -520,7 +553,7 @@ def kept_end(
     `draw` and `step` are chance. Returns the others, each with its round; the next
     draw; the keys of new buckets; the shortest time between renewals of these (ns).
     """
-    cdef KeptFields kept
+    cdef ValidityFields kept
     cdef LeaseFields lease
     cdef Round round
     cdef Pace pace

@@ -336,7 +336,7 @@ cdef class EachCall(Call):
             self.each = self.each_type(self.driver, *self.given)
         if self.each is not None:
             each_forget(self)
-            call_abandon(self, self.each.rest())
+            call_abandon(self, self.each.to_abandon())
         return 0
 
     cdef bint is_sent_anyway(self) except -1:

@@ -25,7 +25,7 @@ from fastredlock import (
     ResourceTakenError,
     Vote,
 )
-from fastredlock._locking.validity import extensions_of
+from fastredlock._locking.validity import extended
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
 from tests.support.cancellation import (
@@ -289,7 +289,7 @@ async def test_extend_when_cancelled_at_any_turn_then_lease_counts_on_the_earlie
         for lease in leases:
             assert lease.is_valid
             assert (lease.remaining() > 50) is (result is not CUT)
-            assert not extensions_of(lease).under_way
+            assert not extended(lease).under_way
             least = 1000 * lease.remaining() if result is CUT else 0
             # The quorum was enough for it: the others may still be on their way.
             lives = sorted(each.pttl(lease.resource) for each in world.servers)

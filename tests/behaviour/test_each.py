@@ -20,7 +20,7 @@ from fastredlock import (
     ValidityExhaustedError,
     Vote,
 )
-from fastredlock._locking.validity import extensions_of
+from fastredlock._locking.validity import extended
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
@@ -220,7 +220,7 @@ def test_each_when_closed_then_says_so_and_releases_alone(
         with pytest.raises(FastRedlockError, match="closed"):
             call()
     assert all(lease.is_valid for lease in leases)
-    assert not any(extensions_of(lease).under_way for lease in leases)
+    assert not any(extended(lease).under_way for lease in leases)
     assert {*locks.release_each(leases)} == {RELEASED}
 
 
@@ -498,7 +498,7 @@ def test_extend_each_when_interrupted_then_the_next_one_extends(
         with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):
             locks.extend_each(leases, 70)
     assert all(lease.is_valid for lease in leases)
-    assert not any(extensions_of(lease).under_way for lease in leases)
+    assert not any(extended(lease).under_way for lease in leases)
     resume(masters, 3)
     # What was sent on a connection that is lost since may still be executed: then the
     # shorter ttl counts.

@@ -284,7 +284,7 @@ async def test_task_when_its_lease_is_in_no_block_then_is_not_cancelled(
 ) -> None:
     lease = await taken(locks)
     lease.keep_alive()
-    assert lease._round.lease_state.watch is None  # it costs nothing either
+    assert lease._round.lease_state.body is None  # it costs nothing either
     soon_lost(lease)
     assert await lease.lost.wait(5)
     await asyncio.sleep(0.1)  # it is not cancelled in it

@@ -201,7 +201,7 @@ def test_reentrant_lock_when_more_ttl_is_asked_for_then_extends(
             assert lease.remaining() > 20
         with locks.lock(KEY, keep_alive=True, ttl=1, reentrant=True):
             pass
-        assert lease._round.lease_state.kept is not None
+        assert lease._round.lease_state.was_kept
         for ttl in ("x", 0, -1, float("nan")):
             with pytest.raises(ConfigurationError, match="ttl="):
                 locks.lock(KEY, ttl=ttl, reentrant=True).__enter__()  # type: ignore[arg-type]

@@ -24,7 +24,7 @@ from fastredlock.errors import FastRedlockError
 from .world import SLEEP, Steps
 
 if TYPE_CHECKING:
-    from fastredlock._locking.validity import Kept
+    from fastredlock._locking.validity import Validity
 
     from .process import Process
 
@@ -104,7 +104,7 @@ class ThreadSide(Driver):
     def sleep(self, seconds: float) -> None:
         block(sleeping(seconds))
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Validity) -> None:
         self.process.keep(kept)
 
 
@@ -125,7 +125,7 @@ class LoopSide(LoopDriver):
     def here(self) -> Any:
         return self.current
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Validity) -> None:
         self.process.keep(kept)
 
     def __del__(self) -> None:

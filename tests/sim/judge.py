@@ -494,8 +494,8 @@ class Judge:
     def on_looked_at(self, lease: BaseLease, now_ns: int) -> None:
         """A keeper has told what was lost at a time of its own; here is a lease that
         it keeps."""
-        kept = lease._round.lease_state.kept
-        is_told = kept.watch is not None and kept.watch.error is not None
+        kept = lease._round.lease_state
+        is_told = kept.error is not None
         if end_of(kept) <= now_ns and not is_told:
             self.fail("I10", f"{name_of(lease)} is over, and not told lost")
 

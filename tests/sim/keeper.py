@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fastredlock._core import ClosedError
 from fastredlock._locking.renewals import Keeping, end_of
-from fastredlock._locking.validity import Kept, kept_of
+from fastredlock._locking.validity import Validity, validity_of
 from fastredlock.errors import LeaseLostError
 
 from .world import MS, SLEEP, Steps
@@ -35,22 +35,22 @@ class SimKeeper:
         self._worker = worker
         self._keeping = Keeping(process.index * 4_099)
         self._is_asleep = False
-        self._kept: list[Kept] = []  # since the process began
-        self._over: list[Kept] = []  # before they came here: a pause in the acquire
+        self._kept: list[Validity] = []  # since the process began
+        self._over: list[Validity] = []  # before they came here: a pause in the acquire
         self._paused_ns = 0  # `paused_until_ns` of the process, when it last looked
         process.keeper = self
         worker.start(self._live())
 
     def keep(self, lease: Lease) -> None:
         """Keep a lease from now on."""
-        kept = kept_of(lease)
+        kept = validity_of(lease)
         kept.until_ns = None
         self._kept.append(kept)
         if 0 < end_of(kept) <= self._process.now_ns():
             self._over.append(kept)
         self.add(kept)
 
-    def add(self, kept: Kept) -> None:
+    def add(self, kept: Validity) -> None:
         """Look at its times (again)."""
         self._keeping.add(kept, self._process.now_ns())
         if self._is_asleep and not self._worker.is_done:
@@ -99,7 +99,7 @@ class SimKeeper:
             time_ns = keeping.time_for_renewals(now_ns)
             if time_ns < round.terms.timeout_ns:
                 round.left_ns = time_ns
-            kept.begin(round, now_ns)
+            kept.begin_renewal(round, now_ns)
             yield from process.run(round)
             if paused_ns == process.paused_until_ns:
                 process.judge.on_renewed(process, end_ns + LATE_NS)
@@ -110,7 +110,7 @@ class SimKeeper:
             for each, _ in gone:
                 self._report(each, "lost: expired or taken by another")
 
-    def _report(self, kept: Kept, reason: str) -> None:
+    def _report(self, kept: Validity, reason: str) -> None:
         lease = kept()
         if lease is None:
             return

@@ -30,7 +30,7 @@ from .network import Connection, Path
 from .world import EPOCH_NS, FOREVER_NS, WAIT, Clock, Steps, World
 
 if TYPE_CHECKING:
-    from fastredlock._locking.validity import Kept
+    from fastredlock._locking.validity import Validity
 
     from .judge import Judge
     from .keeper import SimKeeper
@@ -102,7 +102,7 @@ class Process:
         self.tokens += 1
         return b"p%d-%d" % (self.index, self.tokens)
 
-    def keep(self, kept: Kept) -> None:
+    def keep(self, kept: Validity) -> None:
         """Look at the times of a lease again: it was extended by hand."""
         if self.keeper is not None:
             self.keeper.add(kept)

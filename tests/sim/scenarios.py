@@ -241,7 +241,7 @@ def kept_lease(for_ns: int) -> tuple[Stage, Worker, Worker, Lease]:
 
 def watch(stage: Stage, lease: Lease, for_ns: int) -> int:
     """Let time pass until the loss is told; return how long it took (ns), or for_ns."""
-    began_ns, watch = stage.world.now_ns, lease._round.lease_state.watched()
+    began_ns, watch = stage.world.now_ns, lease._round.lease_state
     while watch.error is None and stage.world.now_ns - began_ns < for_ns:
         stage.world.run(stage.world.now_ns + MS)
     return stage.world.now_ns - began_ns

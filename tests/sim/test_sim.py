@@ -172,7 +172,7 @@ def test_kept_lease_when_its_holder_pauses_then_is_lost_only_beyond_the_ttl(
 ) -> None:
     lease = a_kept_lease_and_a_holder_that_pauses(pause_ns)
     assert lease.is_valid is is_kept
-    assert (lease._round.lease_state.watched().error is None) is is_kept
+    assert (lease._round.lease_state.error is None) is is_kept
 
 
 def test_withheld_master_when_another_is_on_its_way_then_that_one_is_waited_for() -> (

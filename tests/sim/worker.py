@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 from fastredlock import ReleaseStatus
 from fastredlock._core import Operation, Round, Terms
 from fastredlock._locking.slots import Permit, rate_terms
-from fastredlock._locking.validity import NEVER_KEPT_NS, kept_of
+from fastredlock._locking.validity import NEVER_KEPT_NS, validity_of
 from fastredlock._options.keys import encode_resource, encode_resources
 from fastredlock.errors import (
     AcquireError,
@@ -448,7 +448,7 @@ class Worker:
                 self._cancel_in = -1
         if world.chance(habits.leaves):
             if is_kept:
-                kept_of(lease).until_ns = NEVER_KEPT_NS  # as one nobody refers to
+                validity_of(lease).until_ns = NEVER_KEPT_NS  # as one nobody refers to
             return
         for _ in range(2):
             self._expect_cancel(20)

@@ -18,4 +18,4 @@ async def until_cancelled() -> None:
 
 def lose(lease: Lease) -> None:
     """Let its keeper tell the loss in this moment."""
-    lease._round.lease_state.kept.lose(LeaseLostError(lease.resource, "lost: a test"))
+    lease._round.lease_state.lose(LeaseLostError(lease.resource, "lost: a test"))

@@ -36,7 +36,7 @@ def hold(crew: Crew, end: threading.Event, count: int) -> list[int]:
         end.wait(60)
 
     for i in range(count):
-        crew.calls.append(take_long, [i])
+        crew.append(take_long, [i])
     assert crew.start()
     return begun
 
@@ -47,7 +47,7 @@ def test_crew_when_calls_take_long_then_makes_as_many_as_it_may_at_once(
     crew = Crew(NAME, 4)
     begun = hold(crew, end, 6)
     assert wait_until(lambda: len(begun) == 4)
-    assert (size(), len(crew.calls)) == (4, 2)
+    assert (size(), len(crew)) == (4, 2)
     assert crew.start()
     assert size() == 4
     end.set()
@@ -66,7 +66,7 @@ def test_crew_when_calls_are_quick_then_makes_them_by_few_threads(
 
     arguments = [[i] for i in range(5000)]
     for argument in arguments:
-        crew.calls.append(note, argument)
+        crew.append(note, argument)
     crew.start()
     assert wait_until(lambda: len(made) == 5000)
     assert len(names) < 1000
@@ -84,7 +84,7 @@ def test_crew_when_a_call_raises_anything_then_makes_the_others(
             made.append(error)
             raise error
 
-        crew.calls.append(fail, error)
+        crew.append(fail, error)
     crew.start()
     assert wait_until(lambda: len(made) == 4)
 
@@ -95,7 +95,7 @@ def test_crew_when_calls_come_at_any_moment_then_none_is_left(
     crew = Crew(NAME, 2)
     made: list[object] = []
     for i in range(3000):
-        crew.calls.append(made.append, [i])
+        crew.append(made.append, [i])
         crew.start()
     assert wait_until(lambda: len(made) == 3000)
 
@@ -112,9 +112,9 @@ def test_crew_when_no_thread_can_be_started_then_says_so(
     assert wait_until(lambda: begun)
     monkeypatch.setattr(threading, "Thread", Refused)
     assert busy.start()  # nothing waits
-    busy.calls.append(begun.append, 7)
+    busy.append(begun.append, 7)
     assert busy.start()  # the one that is at it makes it later
-    idle.calls.append(begun.append, 8)
+    idle.append(begun.append, 8)
     assert not idle.start()
     end.set()
     assert wait_until(lambda: begun == [0, 7])
@@ -127,10 +127,10 @@ def test_crew_when_a_call_forks_then_the_child_makes_none_of_the_others(
     crew = Crew(NAME, 1)
     children: list[int] = []
     read, write = os.pipe()
-    crew.calls.append(lambda _: children.append(os.fork()), [0])
-    crew.calls.append(lambda _: os.write(write, b"made"), [1])
+    crew.append(lambda _: children.append(os.fork()), [0])
+    crew.append(lambda _: os.write(write, b"made"), [1])
     crew.start()
-    assert wait_until(lambda: size() == 0 and not crew.calls)
+    assert wait_until(lambda: size() == 0 and not crew)
     os.close(write)
     assert os.waitpid(max(children), 0)[1] == 0
     with open(read, "rb") as pipe:

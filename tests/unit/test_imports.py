@@ -53,7 +53,6 @@ BELOW = {
     "_options",  # masters and texts, as options and for plain connections
     "_reports",  # what is shown, and counted for metrics
     "_core",  # metrics; a child that ends with its parent
-    "_locking.validity",  # for compat: that a renewal has its line in a log
 }
 SMALL = ["errors", "_options.retry", "_reports.log"]
 HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}

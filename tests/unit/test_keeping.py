@@ -6,18 +6,21 @@ import gc
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
+from typing import Any
 from weakref import getweakrefs
 
 import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, Lease, LeaseLostError
 from fastredlock._core import Round, by_hand_conclude
+from fastredlock._locking import renewals
 from fastredlock._locking.keeper import KeepAlive
 from fastredlock._locking.renewals import Keeping
-from fastredlock._locking.validity import NEVER_KEPT_NS, Kept, kept_of
+from fastredlock._locking.validity import NEVER_KEPT_NS, Validity, validity_of
 from tests.support.leases import RELEASED, VALIDITY_NS, taken
 from tests.support.rounds import MS, T0, S, ScriptedLocks, cast
 
+NEVER_NS = 1 << 62
 THIRD_NS = 10 * S // 3
 WON, UNCONFIRMED, GONE = "GG.", "G..", "TT."
 
@@ -38,12 +41,12 @@ class Desk:
 
     def take(self, until_ns: int | None = None, ttl: float | None = None) -> Lease:
         lease = taken(self.locks, ttl)
-        kept = kept_of(lease)
+        kept = validity_of(lease)
         kept.until_ns = until_ns
         self.keeping.add(kept, self.now)
         return lease
 
-    def wait(self) -> tuple[list[Kept], list[Kept]]:
+    def wait(self) -> tuple[list[Validity], list[Validity]]:
         """Let the time pass until something is due; return that."""
         next_ns = self.keeping.next_ns
         assert next_ns is not None
@@ -51,7 +54,9 @@ class Desk:
         due = self.keeping.due(self.now)
         return due.renewals, due.lost
 
-    def renew(self, renewals: list[Kept], votes: str = WON) -> list[tuple[Kept, Round]]:
+    def renew(
+        self, renewals: list[Validity], votes: str = WON
+    ) -> list[tuple[Validity, Round]]:
         rounds = [self.begin(kept) for kept in renewals]
         for round in rounds:
             round.open(self.now)
@@ -61,11 +66,11 @@ class Desk:
             round.on_deadline(self.now)
         return self.keeping.end(renewals, rounds, self.now)
 
-    def begin(self, kept: Kept) -> Round:
+    def begin(self, kept: Validity) -> Round:
         lease: Lease | None = kept()
         assert lease is not None
         round = lease._driver.engine.new_extension(lease._round, kept.terms)
-        kept.begin(round, self.now)
+        kept.begin_renewal(round, self.now)
         return round
 
 
@@ -74,15 +79,15 @@ def desk() -> Desk:
     return Desk()
 
 
-def test_kept_lease_that_is_as_most_are_needs_one_block_of_128_bytes_more(
+def test_kept_lease_that_is_as_most_are_needs_one_block_of_256_bytes_more(
     desk: Desk,
 ) -> None:
     lease = desk.take()
     for _ in range(3):
         desk.renew(desk.wait()[0], "GGG")
-    kept = kept_of(lease)
-    assert sys.getsizeof(kept) <= 128  # with those of the collector
-    assert kept.watch is None
+    kept = validity_of(lease)
+    assert sys.getsizeof(kept) <= 256  # with those of the collector
+    assert (kept.bounds, kept.under_way, kept.waiters) == (None, None, None)
     assert getweakrefs(lease) == [kept]  # itself, and no other
 
 
@@ -146,6 +151,32 @@ def test_renewal_that_is_won_counts_from_its_beginning_and_the_next_one_follows(
         assert 0.8 * THIRD_NS < next_ns - began <= THIRD_NS
 
 
+def test_core_renews_in_bulk_as_the_policy_does_one_by_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def ends() -> list[tuple[int, ...]]:
+        desk = Desk()
+        leases = [desk.take(ttl=ttl) for ttl in (None, 3, None, 7) * 5]
+        found: list[tuple[int, ...]] = []
+        for _ in range(300):
+            due, lost = desk.wait()
+            assert (desk.renew(due), lost) == ([], [])
+            found.append((desk.now, *(lease._valid_until_ns for lease in leases)))
+        return found
+
+    def none_due(bucket: list[Validity], *_: object) -> tuple[list[Validity], int]:
+        return [kept for kept in bucket if kept.bucket is bucket], NEVER_NS
+
+    def none_ended(due: list[Validity], rounds: list[Round], _: object, draw: int,
+                   *__: object) -> tuple[Any, ...]:  # fmt: skip
+        return list(zip(due, rounds, strict=True)), draw, [], NEVER_NS
+
+    in_bulk = ends()
+    monkeypatch.setattr(renewals, "kept_due", none_due)
+    monkeypatch.setattr(renewals, "kept_end", none_ended)
+    assert ends() == in_bulk
+
+
 def test_renewal_that_is_not_confirmed_is_tried_again_and_again_while_it_stands(
     desk: Desk,
 ) -> None:
@@ -175,7 +206,7 @@ def test_loss_is_told_before_the_end_of_the_validity_and_only_just(
         if lost:
             break
         desk.renew(renewals, UNCONFIRMED)
-    assert lost == [kept_of(lease)]
+    assert lost == [validity_of(lease)]
     assert T0 + VALIDITY_NS - 100 * MS <= desk.now < T0 + VALIDITY_NS
     assert desk.keeping.next_ns is None
 
@@ -183,13 +214,13 @@ def test_loss_is_told_before_the_end_of_the_validity_and_only_just(
 def test_loss_is_told_where_the_time_has_jumped_over_the_end(desk: Desk) -> None:
     lease = desk.take()
     desk.locks.now += 60 * S
-    assert desk.wait() == ([], [kept_of(lease)])
+    assert desk.wait() == ([], [validity_of(lease)])
 
 
 def test_key_that_a_quorum_does_not_have_is_told_at_once(desk: Desk) -> None:
     lease = desk.take()
     renewals, _ = desk.wait()
-    assert [kept for kept, _ in desk.renew(renewals, GONE)] == [kept_of(lease)]
+    assert [kept for kept, _ in desk.renew(renewals, GONE)] == [validity_of(lease)]
     assert desk.keeping.next_ns is None
 
 
@@ -202,7 +233,7 @@ def test_renewal_that_comes_after_the_validity_does_not_count(desk: Desk) -> Non
     cast(round, WON, desk.now)
     desk.keeping.end(renewals, [round], desk.now)
     assert not lease.is_valid
-    assert desk.wait() == ([], [kept_of(lease)])
+    assert desk.wait() == ([], [validity_of(lease)])
 
 
 @pytest.mark.parametrize("until_ns", [T0 + 6 * S, NEVER_KEPT_NS])
@@ -216,7 +247,7 @@ def test_lease_beyond_its_bound_is_not_renewed_and_its_loss_is_told(
             break
         assert not renewals or desk.now < until_ns
         desk.renew(renewals)
-    assert lost == [kept_of(lease)]
+    assert lost == [validity_of(lease)]
     assert desk.now < lease._valid_until_ns <= max(until_ns, T0) + VALIDITY_NS
 
 
@@ -264,14 +295,14 @@ def test_due_renewals_beyond_the_most_are_due_still(desk: Desk) -> None:
     desk.renew(first)
     rest = desk.keeping.due(desk.now, 7).renewals
     assert (len(first), len(rest)) == (7, 3)
-    assert {*first, *rest} == {kept_of(lease) for lease in leases}
+    assert {*first, *rest} == {validity_of(lease) for lease in leases}
 
 
 def test_losses_come_before_renewals_that_are_left_over(desk: Desk) -> None:
     short, *others = [desk.take(ttl=1), *(desk.take() for _ in range(9))]
     desk.locks.now += THIRD_NS
     due = desk.keeping.due(desk.now, 0)
-    assert due.lost == [kept_of(short)]
+    assert due.lost == [validity_of(short)]
     assert due.renewals == []
     assert len(desk.keeping.due(desk.now).renewals) == len(others)
 
@@ -323,7 +354,7 @@ def test_loss_is_told_in_time_where_a_renewal_beside_an_extension_came_to_nothin
     cast(round, WON, desk.now)
     desk.keeping.end(renewals, [round], desk.now)
     assert lease._valid_until_ns == end_ns
-    assert desk.wait() == ([], [kept_of(lease)])
+    assert desk.wait() == ([], [validity_of(lease)])
     assert desk.now < end_ns
 
 
@@ -332,7 +363,7 @@ def test_key_that_an_extension_by_hand_finds_gone_is_told_at_once(desk: Desk) ->
     desk.locks.answers.insert(0, "TTT")
     with pytest.raises(LeaseLostError):
         lease.extend()
-    assert desk.wait() == ([], [kept_of(lease)])
+    assert desk.wait() == ([], [validity_of(lease)])
     assert desk.now == T0
 
 
@@ -360,9 +391,9 @@ def test_renewal_that_masters_never_answered_binds_a_longer_extension(
 
 def adopt(desk: Desk) -> Lease:
     lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
-    kept = kept_of(lease)
+    kept = validity_of(lease)
     kept.until_ns = None
-    kept.watched().unknown_until_ns = desk.now + VALIDITY_NS
+    kept.unknown_until_ns = desk.now + VALIDITY_NS
     desk.keeping.add(kept, desk.now)
     return lease
 
@@ -397,7 +428,7 @@ def test_lease_that_is_not_renewed_any_more_hurries_the_renewals_of_others(
     """Seen: its loss was told 31 ms late, behind a renewal that nobody answered."""
     over, kept = desk.take(until_ns=T0), desk.take()
     renewed = 0
-    lost: list[Kept] = []
+    lost: list[Validity] = []
     while not lost:
         renewals, lost = desk.wait()
         left_ns = T0 + VALIDITY_NS - desk.now
@@ -405,7 +436,7 @@ def test_lease_that_is_not_renewed_any_more_hurries_the_renewals_of_others(
             assert 2 * desk.keeping.time_for_renewals(desk.now) < max(left_ns, 50 * MS)
             renewed += 1
         desk.renew(renewals)
-    assert lost == [kept_of(over)]
+    assert lost == [validity_of(over)]
     assert renewed > 1
     assert kept.is_valid
 
@@ -427,9 +458,9 @@ def test_short_lease_that_has_ended_does_not_hurry_others_for_long(desk: Desk) -
 def test_renewals_of_long_leases_end_before_a_short_one_is_due(desk: Desk) -> None:
     short, long = desk.take(ttl=0.3), desk.take(ttl=300)
     renewals, _ = desk.wait()
-    assert renewals == [kept_of(short)]
+    assert renewals == [validity_of(short)]
     desk.renew(renewals)
-    desk.keeping.add(kept_of(long), desk.now + 200 * S)
+    desk.keeping.add(validity_of(long), desk.now + 200 * S)
     desk.keeping.due(desk.now)
     assert desk.keeping.time_for_renewals(desk.now) <= 50 * MS
 

@@ -24,7 +24,7 @@ from fastredlock import (
 from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation
 from fastredlock._locking.driver import Driver
-from fastredlock._locking.validity import kept_of
+from fastredlock._locking.validity import validity_of
 from tests.support.leases import GONE, RELEASED, VALIDITY_NS, seconds, taken
 from tests.support.rounds import MS, S, ScriptedLocks, cast, in_child, new_engine
 from tests.support.settings import MASTERS
@@ -317,7 +317,7 @@ def test_with_block_left_late_names_the_overrun_and_keep_alive() -> None:
 def test_with_block_left_late_by_a_kept_lease_gives_no_such_advice() -> None:
     locks, lost = ScriptedLocks("GG.", "GG.", took_ns=0), pytest.raises(LeaseLostError)
     with lost as caught, taken(locks) as lease:
-        kept_of(lease)
+        validity_of(lease).until_ns = None
         locks.now += 12 * S
     overrun = "its validity (ttl 10 s) was overrun by 2.102 s"
     assert str(caught.value) == f"{BEFORE_END}: {overrun}"

@@ -9,7 +9,7 @@ import pytest
 from fastredlock import ConfigurationError, Lease, LeaseLostError, NotExtendedError
 from fastredlock._core import Operation, Round
 from fastredlock._locking.each import ExtendEach
-from fastredlock._locking.validity import extensions_of
+from fastredlock._locking.validity import extended
 from tests.support.leases import VALIDITY_NS, seconds, taken
 from tests.support.rounds import MS, S, ScriptedLocks, in_child
 
@@ -321,7 +321,7 @@ def test_interrupted_one_leaves_the_old_validity_and_bounds_no_later_one() -> No
     with pytest.raises(KeyboardInterrupt):
         locks.extend_each(leases, 20)
     assert [lease.remaining() for lease in leases] == [seconds(VALIDITY_NS)] * 2
-    assert [len(extensions_of(lease).under_way) for lease in leases] == [0, 0]
+    assert [len(extended(lease).under_way) for lease in leases] == [0, 0]
     assert locks.extend_each(leases, 60)[1] == LONG
 
 
