@@ -10,14 +10,11 @@ import sys
 import time
 from _thread import LockType
 from collections.abc import Iterator
-from contextlib import suppress
-from contextvars import Context
 from functools import partial
 from typing import Any, Literal, NoReturn
 
 from .._core import (
     AcquireCall,
-    AsyncioDriver,
     Batch,
     ClosedError,
     DriverFields,
@@ -47,6 +44,7 @@ from .validity import Validity
 CLOSE_WITHIN_NS = 250_000_000
 CLOSED = "this FastRedlock is closed"
 REPORT = "please report this"
+RECALLS = "fastredlock recalls"  # name of the thread, or task, that reads them
 PERMITS = (
     "%s: taken as %s, and as %s: a lock and a semaphore of one name do not exclude "
     "each other, and of several numbers of permits the largest counts"
@@ -75,7 +73,6 @@ class BaseDriver(DriverFields):
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, new_engine(settings))
         self.engine.foreign = True  # keys that are no locks are looked for
-        self.engine.watch = watch_by_thread if self.blocks else watch_by_task
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
@@ -125,6 +122,10 @@ class Driver(BaseDriver):
     """Run rounds in the thread that calls; any number of threads may."""
 
     __slots__ = ()
+
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.engine.watch = watch_by_thread
 
     def refuse(self, error: ClosedError | StateError) -> NoReturn:
         """Raise the public error for one of the core's."""
@@ -200,55 +201,7 @@ def new_scripts(
     return Scripts(named, given_release is None, prefix)
 
 
-# --- recalls of keys that rest --------------------------------------------------------
-
-# A thread, or a task of the loop, reads them while a key rests; it holds the engine
-# alone.
-RECALLS = "fastredlock recalls"
-SETTLED_WITHIN_MS = 250  # by masters that answer, at the end of a loop
-
-
 def watch_by_thread(engine: Engine, _: None) -> Literal[True] | None:
-    """Start the thread; None: it cannot be started."""
+    """Start the thread that reads recalls while a key rests; None: it cannot be."""
     error = thread_begin(named(partial(blocking_watch, engine), RECALLS))
     return True if error is None else None
-
-
-def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Any | None:
-    """Start the task, whose end ends the rest; None: the loop ends already."""
-    from asyncio import current_task
-
-    if here is None or getattr(here.loop, "_asyncgens_shutdown_called", False):
-        return None
-    calls = current_task(here.loop)
-    if calls is None or calls.cancelling():  # else a task that nobody cancels any more
-        return None
-    task: Any = Context().run(here.loop.create_task, _end_with_loop(here))
-    task.set_name(RECALLS)
-    task.add_done_callback(partial(_on_ended, here))
-    with suppress(AttributeError):  # a loop that is closed as it is leaves it behind
-        task._log_destroy_pending = False
-    return task
-
-
-def _on_ended(here: AsyncioDriver, task: Any) -> None:
-    """Release what rests, also where the task was cancelled before its first step."""
-    if task.cancelled():
-        here.end_rests()
-
-
-async def _end_with_loop(here: AsyncioDriver) -> None:
-    """Wait until no key rests; cancelled, as at the end of a loop, release them."""
-    from asyncio import CancelledError, sleep
-
-    try:
-        with suppress(RuntimeError):  # a forked child, in a copy of the loop
-            while left_ns := here.rest_left_ns():  # noqa: ASYNC110
-                await sleep(left_ns / 1e9)
-    except CancelledError:
-        here.end_rests()
-        for _ in range(SETTLED_WITHIN_MS):
-            if not here.awaits_replies():
-                break
-            await sleep(0.001)
-        raise

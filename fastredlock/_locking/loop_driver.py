@@ -8,15 +8,25 @@ is collected after another loop has taken the engine over.
 
 from __future__ import annotations
 
-from asyncio import AbstractEventLoop, TimerHandle, get_running_loop, sleep
+from asyncio import (
+    AbstractEventLoop,
+    CancelledError,
+    Task,
+    TimerHandle,
+    current_task,
+    get_running_loop,
+    sleep,
+)
 from collections.abc import Callable
 from contextlib import suppress
+from contextvars import Context
+from functools import partial
 from typing import Any, NoReturn
 
-from .. import _core
-from .._core import Batch, ClosedError, Round, StateError
+from .._core import AsyncioDriver, Batch, ClosedError, Engine, Round, StateError
+from .._options.settings import Settings
 from ..errors import FastRedlockError, InternalError
-from .driver import CLOSE_WITHIN_NS, CLOSED, REPORT, BaseDriver, watch_by_task
+from .driver import CLOSE_WITHIN_NS, CLOSED, RECALLS, REPORT, BaseDriver
 from .keeper import LoopKeeper
 from .validity import Validity
 
@@ -27,9 +37,13 @@ class LoopDriver(BaseDriver):
     __slots__ = ()
 
     blocks = False
-    current: _core.AsyncioDriver | None
+    current: AsyncioDriver | None
 
-    def here(self) -> _core.AsyncioDriver:
+    def __init__(self, settings: Settings) -> None:
+        super().__init__(settings)
+        self.engine.watch = watch_by_task
+
+    def here(self) -> AsyncioDriver:
         """Return the core's driver on the running loop; make it at the first use."""
         current = self.current
         try:
@@ -48,15 +62,15 @@ class LoopDriver(BaseDriver):
         return self.here().caller()
 
     def _take_over(
-        self, old: _core.AsyncioDriver | None, loop: AbstractEventLoop
-    ) -> _core.AsyncioDriver:
+        self, old: AsyncioDriver | None, loop: AbstractEventLoop
+    ) -> AsyncioDriver:
         if old is not None and not old.is_over():
             raise FastRedlockError(
                 "this FastRedlock belongs to another event loop, which is still open: "
                 "make one for each loop"
             )
         try:
-            current = _core.AsyncioDriver(self.engine, loop)
+            current = AsyncioDriver(self.engine, loop)
         except OSError as error:
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:
@@ -67,7 +81,7 @@ class LoopDriver(BaseDriver):
 
     def refuse(
         self,
-        here: _core.AsyncioDriver,
+        here: AsyncioDriver,
         work: Round | Batch,
         error: ClosedError | StateError,
     ) -> NoReturn:
@@ -77,7 +91,7 @@ class LoopDriver(BaseDriver):
         self.abandon(here, work)
         raise InternalError(f"{REPORT}: {error}") from error
 
-    async def run_here(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
+    async def run_here(self, here: AsyncioDriver, work: Round | Batch) -> None:
         """Run a round or a batch until it is closed; a lost one is rolled back.
 
         Raises FastRedlockError after close(). A cancellation rolls all back.
@@ -91,7 +105,7 @@ class LoopDriver(BaseDriver):
                 self.refuse(here, work, error)
             raise
 
-    def abandon(self, here: _core.AsyncioDriver, work: Round | Batch) -> None:
+    def abandon(self, here: AsyncioDriver, work: Round | Batch) -> None:
         """Roll back a round or a batch whose caller has left; does not wait."""
         current = self.current
         if here is current and not runs_elsewhere(here):
@@ -146,9 +160,53 @@ class LoopDriver(BaseDriver):
             current.loop.call_soon_threadsafe(current.leave)
 
 
-def runs_elsewhere(here: _core.AsyncioDriver) -> bool:
+def runs_elsewhere(here: AsyncioDriver) -> bool:
     """Return whether its loop runs in another thread, which alone may use it."""
     with suppress(RuntimeError):  # no loop runs here
         if here.is_here():
             return False
     return not here.is_over() and here.loop.is_running()
+
+
+# --- recalls of keys that rest --------------------------------------------------------
+
+SETTLED_WITHIN_MS = 250  # by masters that answer, at the end of a loop
+
+
+def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Task[None] | None:
+    """Start the task that reads recalls while a key rests; None: the loop ends already.
+
+    It holds the engine alone. Its end ends the rest.
+    """
+    if here is None or getattr(here.loop, "_asyncgens_shutdown_called", False):
+        return None
+    calls = current_task(here.loop)
+    if calls is None or calls.cancelling():  # else a task that nobody cancels any more
+        return None
+    task: Task[None] = Context().run(here.loop.create_task, _end_with_loop(here))
+    task.set_name(RECALLS)
+    task.add_done_callback(partial(_on_ended, here))
+    with suppress(AttributeError):  # a loop that is closed as it is leaves it behind
+        task._log_destroy_pending = False  # type: ignore[attr-defined]
+    return task
+
+
+def _on_ended(here: AsyncioDriver, task: Task[None]) -> None:
+    """Release what rests, also where the task was cancelled before its first step."""
+    if task.cancelled():
+        here.end_rests()
+
+
+async def _end_with_loop(here: AsyncioDriver) -> None:
+    """Wait until no key rests; cancelled, as at the end of a loop, release them."""
+    try:
+        with suppress(RuntimeError):  # a forked child, in a copy of the loop
+            while left_ns := here.rest_left_ns():  # noqa: ASYNC110
+                await sleep(left_ns / 1e9)
+    except CancelledError:
+        here.end_rests()
+        for _ in range(SETTLED_WITHIN_MS):
+            if not here.awaits_replies():
+                break
+            await sleep(0.001)
+        raise
