@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from .._core import TokenSource
 from .._reports.votes import LONGEST_OWNER, printable
 from ..errors import ConfigurationError
+from .retry import refused
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
@@ -76,9 +77,7 @@ def utf8_or_bytes(value: object) -> bytes | None:
 def listed(resources: Iterable[str | bytes]) -> list[str | bytes]:
     """Return the resources as a list; one alone is refused, not taken apart."""
     if isinstance(resources, str | bytes) or not isinstance(resources, Iterable):
-        raise ConfigurationError(
-            f"resources={resources!r}: allowed is an iterable of str or bytes"
-        )
+        raise refused("resources", resources, "an iterable of str or bytes")
     return list(resources)
 
 
@@ -139,8 +138,6 @@ def new_token_source(owner: str | None) -> TokenSource:
         return TokenSource(host, True)
     name = utf8_or_bytes(owner) if isinstance(owner, str) else None
     if name is None or not owner.isprintable() or len(name) > LONGEST_OWNER:
-        raise ConfigurationError(
-            f"owner={owner!r}: allowed is text of up to {LONGEST_OWNER} bytes without "
-            "control characters"
-        )
+        allowed = f"text of up to {LONGEST_OWNER} bytes without control characters"
+        raise refused("owner", owner, allowed)
     return TokenSource(name)

@@ -254,10 +254,9 @@ def checked_key_prefix(prefix: str | bytes) -> bytes:
     """Return the bytes that begin the key of each resource."""
     key = utf8_or_bytes(prefix)
     if key is None or len(key) > LONGEST_PREFIX:
-        raise ConfigurationError(
-            f"key_prefix={prefix!r}: allowed is text or bytes, up to {LONGEST_PREFIX}"
-        )
-    # Or it would be the resource that makes a name of our own complete.
+        allowed = f"text or bytes, up to {LONGEST_PREFIX}"
+        raise refused("key_prefix", prefix, allowed)
+    # Else a resource could make a name of fastredlock's own complete.
     is_begun = any(
         key.endswith(name[:end])
         for name in PER_RESOURCE
