@@ -9,14 +9,12 @@ as words, for what is in a string. The code must be there exactly once.
 
 from __future__ import annotations
 
-import ast
 import re
 import textwrap
 from collections import defaultdict
 from collections.abc import Iterator
-from hashlib import sha1
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 PYTHON = re.compile(
     r"""(?P<skipped>\#[^\n]*|\\\n|[ \t\f]+)
@@ -55,13 +53,12 @@ class Token(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A part of a file; `around`: what is before and behind it in a constant."""
+    """A part of a file."""
 
     path: Path
     start: int
     end: int
     is_statement: bool = False
-    around: tuple[str, str] | None = None
 
 
 def tokens(text: str, pattern: re.Pattern[str] = PYTHON) -> list[Token]:
@@ -106,7 +103,6 @@ class Source:
         self.definitions: dict[str, list[tuple[str, int, int]]] = defaultdict(list)
         for each in () if self.is_lua else self._definitions():
             self.definitions[each[0].rpartition(".")[2]].append(each)
-        self.scripts = list(_constants(self.text)) if path.suffix == ".py" else []
 
     def _definitions(self) -> list[tuple[str, int, int]]:
         """Return (name with those around it, its first token, the one behind it)."""
@@ -142,16 +138,11 @@ class Source:
             yield Found(self.path, match.start(), match.end())
 
     def find_lua(self, wanted: list[Token]) -> Iterator[Found]:
-        """Return where a script has the code: all of a .lua file, or a constant."""
+        """Return where a script has the code."""
         if self.is_lua:
             for at in occurrences(wanted, self.tokens):
                 first, last = _ends(self.tokens, at, len(wanted))
                 yield Found(self.path, first.start, last.end)
-        for start, end, script, among in self.scripts:
-            for at in occurrences(wanted, among):
-                first, last = _ends(among, at, len(wanted))
-                around = (script[: first.start], script[last.end :])
-                yield Found(self.path, start, end, around=around)
 
 
 def _ends(among: list[Token], first: int, count: int) -> tuple[Token, Token]:
@@ -171,24 +162,6 @@ def _defined(statement: list[str]) -> str | None:
     return statement[statement.index("(") - 1] if "(" in statement else None
 
 
-def _constants(text: str) -> Iterator[tuple[int, int, str, list[Token]]]:
-    """Return where the scripts in a Python file begin and end, and each."""
-    if "redis." not in text or "KEYS" not in text:
-        return
-    lines = [0]
-    for line in text.splitlines(keepends=True):
-        lines.append(lines[-1] + len(line))
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, ast.Constant) and isinstance(node.value, bytes | str):
-            assert node.end_lineno
-            assert node.end_col_offset
-            value = node.value if isinstance(node.value, str) else node.value.decode()
-            if " " in value and re.search(r"redis\.|KEYS|ARGV|\blocal ", value):
-                start = lines[node.lineno - 1] + node.col_offset
-                end = lines[node.end_lineno - 1] + node.end_col_offset
-                yield start, end, value, tokens(value, LUA)
-
-
 class Product:
     """The sources under a folder."""
 
@@ -196,7 +169,11 @@ class Product:
         self.folder = folder
         paths = [
             path
-            for suffix in ("src_cython/**/*.p[yx]*", "fastredlock/**/*.py", "**/*.lua")
+            for suffix in (
+                "src_cython/**/*.p[yx]*",
+                "fastredlock/**/*.py",
+                "fastredlock/**/*.lua",
+            )
             for path in sorted(folder.glob(suffix))
         ]
         self.sources = [Source(path) for path in paths]
@@ -232,32 +209,14 @@ class Product:
         result = {each.path: texts[each.path] for each, _ in found}
         for each, edit in found:
             result[each.path] = replaced(result[each.path], each, edit.new)
-        return {path: _with_digests(path, text) for path, text in result.items()}
+        return result
 
 
 def replaced(text: str, found: Found, new: str) -> str:
     """Return a text in which new code is where the found code was."""
     before, behind = text[: found.start], text[found.end :]
-    if found.around:
-        script = found.around[0] + new + found.around[1]
-        is_bytes = text[found.start] == "b"
-        return before + repr(script.encode() if is_bytes else script) + behind
     if not new and found.is_statement:
         new = "pass"
     line = before.rpartition("\n")[2]
     indent = line[: len(line) - len(line.lstrip())]
     return before + textwrap.indent(new, indent).lstrip() + behind
-
-
-def _with_digests(path: Path, text: str) -> str:
-    """Return a text with the SHA1 of the scripts that are in it now."""
-    if "_SHA1 = b" not in text:
-        return text
-    was, now = (dict[str, Any](__package__="fastredlock._options") for _ in range(2))
-    exec(path.read_text(), was)
-    exec(text, now)
-    for name, script in was.items():
-        if f"{name}_SHA1" in was:
-            old, new = (sha1(one).hexdigest() for one in (script, now[name]))
-            text = text.replace(old, new)
-    return text

@@ -58,10 +58,6 @@ class Held:
 
 def leave(self):
     cdef int x = 1
-SCRIPT = (
-    b'if redis.call("get", KEYS[1]) == ARGV[1] then '
-    b"return 1 end"
-)
 """
 LUA = """\
 local function notify()  -- a comment
@@ -75,8 +71,7 @@ def changed(folder: Path, place: str, old: str, new: str = "") -> str:
     """Return what one edit makes of a small product."""
     for name, text in (("src_cython/held.pyx", SOURCE), ("fastredlock/a.lua", LUA)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text.split("SCRIPT")[0])
-    (folder / "fastredlock/scripts.py").write_text(SOURCE[SOURCE.index("SCRIPT") :])
+        (folder / name).write_text(text)
     (text,) = Product(folder).patched((Edit(place, old, new),)).values()
     return text
 
@@ -90,7 +85,6 @@ def changed(folder: Path, place: str, old: str, new: str = "") -> str:
         ("*", "and (self.is_ours)", "", "if self.count > 1 :"),
         ("lua", "redis.call('publish', KEYS[1],ARGV[1])", "", ""),
         ("lua", 'redis.call("publish", KEYS[1],ARGV[1])', "", "comment\n  \nend"),
-        ("lua", "then return 1", "then return 2", "then return 2 end"),
         ("a.lua:lua", "KEYS[1], ARGV[1]", "1", '"publish",\n    1)'),
         ("text", "a comment does", "", "not count"),
     ],
