@@ -1,21 +1,34 @@
-"""Which objects may observe, and what a FastRedlock without one does not pay."""
+"""What may observe, what it counts in the core, the counters, and what none costs."""
 
 from __future__ import annotations
 
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from itertools import accumulate
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry, Histogram
 
 import fastredlock
-from fastredlock import ConfigurationError, FastRedlock
-from fastredlock._core import Round
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    MasterStats,
+    OperationStats,
+    Stats,
+)
+from fastredlock._core import Counters, Round, Tally
 from fastredlock._locking.blocking import Lease
 from fastredlock._locking.observing import Observing
 from fastredlock.observer import EVENTS, Observer
+from fastredlock.prometheus import Collector
 
 MASTERS = ["redis://127.0.0.1:1"]
 ROOT = Path(fastredlock.__file__).parents[1]
@@ -113,3 +126,127 @@ def test_observer_when_a_method_is_the_bases_then_it_is_not_called() -> None:
 
     hooks = Observing(Counting())
     assert list(hooks.methods) == ["acquired"]
+
+
+COUNTED = Stats._fields[: Stats._fields.index("round_trip")]
+APART = Stats._fields[Stats._fields.index("round_trip") + 1 :]
+
+
+def engine_of(round_trip_ns: int = 0, **counted: int) -> Any:
+    """Return a stand-in for an engine with these counters, and all others 0."""
+    operations = ((0, 0, 0, 0),) * 5
+    zero = dict.fromkeys(COUNTED, 0)
+    counters = SimpleNamespace(**zero | counted, operations=operations)
+    return SimpleNamespace(counters=counters, round_trip_ns=round_trip_ns, figures=())
+
+
+def test_stats_are_all_zero_before_any_use() -> None:
+    nothing = OperationStats()
+    expected = (*[0] * 18, 0.0, *[nothing] * 5, (MasterStats("a:6379"),))
+    assert FastRedlock(["redis://a"]).stats() == expected
+
+
+def test_stats_tell_every_counter_of_the_core() -> None:
+    kept = {name for name in dir(Counters) if not name.startswith("_")}
+    assert {*COUNTED, "operations"} == kept
+
+
+@pytest.mark.parametrize("name", COUNTED)
+def test_stats_tell_each_counter_under_its_own_name(name: str) -> None:
+    found = Stats.of(engine_of(**{name: 7}))._asdict()
+    assert {key: found[key] for key in COUNTED} == (
+        dict.fromkeys(COUNTED, 0) | {name: 7}
+    )
+
+
+def test_stats_tell_the_round_trip_in_seconds() -> None:
+    assert Stats.of(engine_of(round_trip_ns=130_000)).round_trip == 0.00013
+
+
+def test_stats_are_a_value_that_later_rounds_do_not_change() -> None:
+    engine = engine_of()
+    stats = Stats.of(engine)
+    engine.counters.rounds += 1
+    assert stats.rounds == 0
+
+
+def test_stats_apart_are_of_the_operations_and_of_the_masters() -> None:
+    assert " ".join(APART) == "acquires extends releases inspects pings masters"
+
+
+INF, NAN = float("inf"), float("nan")
+BOUNDS = st.lists(st.integers(-4, 40).map(lambda n: n / 8), min_size=1, unique=True)
+AMOUNTS = st.lists(st.integers(-10, 60).map(lambda n: n / 8))
+
+
+@given(BOUNDS.map(sorted), AMOUNTS, AMOUNTS, AMOUNTS)
+def test_tally_of_any_amounts_is_that_of_a_histogram(
+    bounds: list[float], waits: list[float], holds: list[float], margins: list[float]
+) -> None:
+    tally = Tally(bounds)
+    for wait in waits:
+        tally.acquired("orders:42", wait, 2)
+    for hold in holds:
+        tally.released("orders:42", hold)
+    for margin in margins:
+        tally.margin("orders:42", margin)
+    assert tally.read() == [len(waits), 0, 0, 0, 2 * len(waits), 0, 0]
+    found = [each.read() for each in (tally.waits, tally.holds, tally.margins)]
+    for (counts, total), amounts in zip(found, (waits, holds, margins), strict=True):
+        registry = CollectorRegistry()
+        theirs = Histogram("seconds", "all", registry=registry, buckets=bounds)
+        for amount in amounts:
+            theirs.observe(amount)
+        (family,) = registry.collect()
+        buckets = [
+            sample.value for sample in family.samples if sample.name.endswith("_bucket")
+        ]
+        assert list(accumulate(counts)) == buckets
+        assert total == sum(amounts)
+
+
+def test_tally_counts_what_is_rare_by_its_place() -> None:
+    tally = Tally([1.0])
+    for place in range(7):
+        tally.add(place, place + 1)
+    assert tally.read() == [1, 2, 3, 4, 5, 6, 7]
+    for place in (-1, 7):
+        with pytest.raises(IndexError):
+            tally.add(place, 1)
+
+
+def test_tally_of_bounds_that_grow_as_they_are_read_has_those_that_were_read() -> None:
+    class Growing:
+        def __len__(self) -> int:
+            return 1
+
+        def __iter__(self) -> Iterator[float]:
+            return iter([1.0] * 10_000)
+
+    counts, _ = Tally(Growing()).holds.read()  # type: ignore[arg-type]
+    assert len(counts) == 10_001
+
+
+def test_tally_of_what_is_no_number_counts_nothing() -> None:
+    tally = Tally([1.0])
+    for call in (tally.margin, tally.released):
+        with pytest.raises(TypeError):
+            call("orders:42", "soon")  # type: ignore[arg-type]
+    assert tally.holds.read() == tally.margins.read() == ([0, 0], 0.0)
+
+
+@pytest.mark.parametrize(
+    "buckets", [(), (2.0, 1.0), (INF,), ("inf",), (INF, 1.0), (1.0, NAN)]
+)
+def test_collector_when_its_buckets_are_no_bounds_then_is_refused(
+    buckets: tuple[float, ...],
+) -> None:
+    with pytest.raises(ValueError, match="buckets="):
+        Collector(None, buckets=buckets)
+
+
+def test_collector_when_its_buckets_end_with_infinity_then_has_it_once() -> None:
+    collector = Collector(None, buckets=["0.1", "+Inf"])  # type: ignore[list-item]
+    (family,) = (each for each in collector.collect() if "wait" in each.name)
+    bounds = [sample.labels.get("le") for sample in family.samples]
+    assert bounds == ["0.1", "+Inf", None, None]
