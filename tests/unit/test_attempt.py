@@ -243,22 +243,6 @@ def test_later_round_has_what_the_earlier_ones_and_the_delay_left_of_the_timeout
 # ---- the delays
 
 
-def test_first_delay_is_some_round_trips_and_not_a_fixed_time() -> None:
-    driven = Driven(None, Retry(jitter=0))
-    driven.run(TAKEN)
-    driven.next_round()
-    assert driven.engine.round_trip_ns == 0  # so the shortest is assumed: 0.1 ms
-    assert driven.delays == [pytest.approx(0.0003)]
-
-
-def test_delays_grow_with_the_attempts_up_to_a_tenth_of_a_second() -> None:
-    driven = Driven(None, Retry(jitter=0))
-    for _ in range(40):
-        driven.run(TAKEN)
-    assert driven.delays == sorted(driven.delays)
-    assert driven.delays[-1] == 0.1
-
-
 def test_delay_after_an_unreachable_round_outlasts_a_round_trip() -> None:
     driven = Driven(None, Retry(jitter=0))
     driven.run(UNREACHABLE)

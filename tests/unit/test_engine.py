@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock._core import (
     Batch,
     Engine,
@@ -18,7 +16,6 @@ from fastredlock._core import (
     Verdict,
     Vote,
     now_ns,
-    vote_of_reply,
 )
 from fastredlock._options import scripts
 from fastredlock._options.scripts import EXTEND, EXTEND_SHA1
@@ -200,15 +197,6 @@ def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it
     assert round.verdict is Verdict.WON
 
 
-@pytest.mark.parametrize("operation", Operation)
-def test_vote_when_the_reply_is_of_no_kind_that_is_known_then_is_failed(
-    operation: Operation,
-) -> None:
-    replies: list[Any] = [b"maybe", 3, -1, [], [b"a"], {}, True, 1.0, b"", b"OKAY"]
-    for reply in replies:
-        assert vote_of_reply(int(operation), reply)[0] is Vote.FAILED
-
-
 def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
     engine = ready_engine(1)
     round = begin(engine, T0, Operation.RELEASE)
@@ -307,37 +295,6 @@ def test_extension_when_won_is_repeated_where_it_is_the_last_one(is_last: bool) 
     hand.outgoing(engine, 2)
     hand.receive(engine, 2, b"+OK\r\n" + TIME_REPLY + b"-NOSCRIPT\r\n", T0 + MS)
     assert (b"EVAL\r\n" in hand.outgoing(engine, 2)) is is_last
-
-
-def test_extension_when_confirmed_after_the_validity_then_is_lost() -> None:
-    # No connection is needed: the rounds are opened and answered by hand.
-    with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
-        now = now_ns()
-        taken = locks._driver.engine.new_round(0, b"r", b"t", TERMS)
-        taken.open(now)
-        lease = Lease(locks._driver, "r", taken)
-        extension = lease._begin_extend(10, lease)
-        extension.open(now + S)
-        after = taken.valid_until_ns
-        extension.on_vote(0, int(Vote.GRANTED), None, True, after)
-        assert extension.is_won
-        with pytest.raises(LeaseLostError, match="extended too late"):
-            lease._end_extend(extension, lease)
-
-
-def test_release_when_no_quorum_answered_then_can_be_tried_again() -> None:
-    with FastRedlock([("127.0.0.1", 1)], ttl=10) as locks:
-        taken = locks._driver.engine.new_round(0, b"r", b"t", TERMS)
-        taken.open(now_ns())
-        lease = Lease(locks._driver, "r", taken)
-        release = lease._begin_release()
-        assert release is not None
-        release.open(now_ns())
-        release.on_vote(0, int(Vote.FAILED), "cut", False, now_ns())
-        assert lease._end_release(release) is ReleaseStatus.UNKNOWN
-        again = lease._begin_release()
-        assert again is not None
-        assert again.token == taken.token
 
 
 def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> None:

@@ -142,14 +142,6 @@ def test_resource_of_any_bytes_is_shown_on_one_line(
         assert "\n" not in str(error)
 
 
-def test_error_of_lock_carries_the_votes_of_its_last_round() -> None:
-    with pytest.raises(ResourceTakenError) as caught:
-        ScriptedLocks("TT.").lock("orders:42", timeout=0).__enter__()
-    error = caught.value
-    assert (error.resource, error.attempts) == ("orders:42", 1)
-    assert [vote.vote.name for vote in error.votes] == ["TAKEN", "TAKEN", "PENDING"]
-
-
 # ---- pickling, for process pools
 
 

@@ -157,16 +157,6 @@ def test_number_when_a_quorum_answers_the_same_then_is_that(
     assert engine.counters.fences_written == 0
 
 
-def test_number_when_one_has_more_than_was_proposed_then_it_is_written() -> None:
-    engine = ready_engine()
-    round = begin(engine)
-    hear(engine, T0 + MS, number(WALL_US), number(WALL_US + 7))
-    assert round.verdict is Verdict.OPEN
-    hear(engine, T0 + 2 * MS, RAISED)
-    assert (round.is_won, round.fence) == (True, WALL_US + 7)
-    assert engine.counters.fences_written == 1
-
-
 def test_number_when_there_are_many_masters_then_is_told_by_each() -> None:
     engine = ready_engine(9)
     round = begin(engine, T0, b"a", b"b")
@@ -406,17 +396,6 @@ def test_number_of_an_adopted_lease_is_the_one_that_is_given() -> None:
     engine = ready_engine()
     assert engine.new_adopted(b"key", b"token", TERMS, 7).fence == 7
     assert engine.new_adopted(b"key", b"token", TERMS).fence is None
-
-
-def test_repeated_acquire_is_the_script_with_a_number() -> None:
-    engine = ready_engine(1)
-    round = begin(engine)
-    hand.lost(engine, 0, "cut", T0 + MS)
-    connect(engine, 0, T0 + 2 * MS)
-    words = sent(engine)[-1]
-    assert words[:2] == [b"EVAL", scripts.FENCED_ACQUIRE_AGAIN]
-    hear(engine, T0 + 3 * MS, number(7))
-    assert (round.is_won, round.fence) == (True, 7)
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from fastredlock._core import Operation
 from fastredlock._locking.driver import Driver
 from fastredlock._locking.validity import validity_of
 from tests.support.leases import GONE, RELEASED, VALIDITY_NS, seconds, taken
-from tests.support.rounds import MS, S, ScriptedLocks, cast, in_child, new_engine
+from tests.support.rounds import MS, S, ScriptedLocks, cast, in_child
 from tests.support.settings import MASTERS
 
 UNKNOWN = ReleaseStatus.UNKNOWN
@@ -103,15 +103,6 @@ def test_release_tells_what_a_quorum_said(votes: str, status: ReleaseStatus) -> 
     assert lease.remaining() == 0.0
 
 
-def test_release_asks_for_our_key_on_every_master() -> None:
-    locks = ScriptedLocks("GG.", "GGG")
-    lease = taken(locks)
-    lease.release()
-    asked = locks.rounds[1]
-    assert asked.operation is Operation.RELEASE
-    assert (asked.resource, asked.token) == (b"orders:42", lease.token)
-
-
 @pytest.mark.parametrize("status", ["GG.", "TT."])
 def test_second_release_is_gone_and_sends_nothing(status: str) -> None:
     locks = ScriptedLocks("GG.", status)
@@ -170,13 +161,6 @@ def test_release_is_owed_as_long_as_the_longest_extension_can_live() -> None:
     lease.extend(5)
     lease.release()
     assert locks.rounds[3].terms.ttl_ms == 60_000
-
-
-def test_release_is_owed_by_the_masters_that_may_hold_the_key() -> None:
-    lease = taken(ScriptedLocks("GGTEG", masters=5))
-    grant = lease._round
-    assert grant.may_hold == 0b10011
-    assert new_engine(5).new_release(grant, grant.terms).may_hold == 0b10011
 
 
 # ---- adopted from another process

@@ -289,12 +289,6 @@ def test_release_of_all_reaches_the_masters_that_may_hold_a_key() -> None:
     assert engine.new_release(lease, TERMS).may_hold == lease.may_hold == 0b11001
 
 
-def test_adopted_keys_may_stand_on_every_master() -> None:
-    adopted = new_engine(5).new_adopted(KEYS, TOKEN, TERMS)
-    assert (adopted.keys, adopted.token) == (KEYS, TOKEN)
-    assert (adopted.may_hold, adopted.is_opened) == (0b11111, False)
-
-
 @pytest.mark.parametrize("keys", [(), ("a",), (b"a", None)])
 def test_round_of_all_without_keys_or_of_other_than_bytes_is_refused(
     keys: tuple[Any],
