@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
@@ -70,6 +72,55 @@ class Command:
         """Leave nothing behind."""
         end_session(self.process.pid)
         self.process.communicate()
+
+
+# Makes its standard input the terminal of its session, which it leads.
+IN_TERMINAL = """
+import fcntl, os, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+os.execv(sys.executable, [sys.executable, "-m", "fastredlock", *sys.argv[1:]])
+"""
+
+
+class Terminal:
+    """A command in the foreground of a terminal of its own."""
+
+    patience = PATIENCE  # s for a text, and for the end
+
+    def __init__(self, *words: str, **env: str) -> None:
+        self._keys, screen = pty.openpty()
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", IN_TERMINAL, *words],
+            stdin=screen,
+            stdout=screen,
+            stderr=screen,
+            start_new_session=True,
+            preexec_fn=listen_to_all,
+            env={**environment_of_children(), **env},
+        )
+        os.close(screen)
+        self.seen = ""
+
+    def type(self, text: str) -> None:
+        """Type it."""
+        os.write(self._keys, text.encode())
+
+    def wait_for(self, text: str) -> None:
+        """Wait until it stands on the screen."""
+        while text not in self.seen:
+            assert select.select([self._keys], [], [], self.patience)[0], self.seen
+            with suppress(OSError):  # EIO: nobody has the terminal any more
+                self.seen += os.read(self._keys, 4096).decode()
+
+    def end(self) -> int:
+        """Wait for the end of the command; return its exit status."""
+        return self.process.wait(self.patience)
+
+    def close(self) -> None:
+        """Leave nothing behind."""
+        end_session(self.process.pid)
+        self.process.wait()
+        os.close(self._keys)
 
 
 def listen_to_all() -> None:

@@ -2,71 +2,17 @@
 
 from __future__ import annotations
 
-import os
-import pty
-import select
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 
 import pytest
 import redis
 
 from fastredlock import FastRedlock
-from tests.cli.conftest import end_session, listen_to_all
+from tests.cli.conftest import Terminal
 from tests.support.calls import granted
 from tests.support.keys import KEY, values
-from tests.support.processes import environment_of_children
-from tests.support.waiting import PATIENCE
-
-# Makes its standard input the terminal of its session, which it leads.
-IN_TERMINAL = """
-import fcntl, os, sys, termios
-fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-os.execv(sys.executable, [sys.executable, "-m", "fastredlock", *sys.argv[1:]])
-"""
-
-
-class Terminal:
-    """A command in the foreground of a terminal of its own."""
-
-    def __init__(self, masters: str, *words: str) -> None:
-        self._keys, screen = pty.openpty()
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", IN_TERMINAL, *words],
-            stdin=screen,
-            stdout=screen,
-            stderr=screen,
-            start_new_session=True,
-            preexec_fn=listen_to_all,
-            env={**environment_of_children(), "FASTREDLOCK_MASTERS": masters},
-        )
-        os.close(screen)
-        self.seen = ""
-
-    def type(self, text: str) -> None:
-        """Type it."""
-        os.write(self._keys, text.encode())
-
-    def wait_for(self, text: str) -> None:
-        """Wait until it stands on the screen."""
-        while text not in self.seen:
-            assert select.select([self._keys], [], [], PATIENCE)[0], self.seen
-            with suppress(OSError):  # EIO: nobody has the terminal any more
-                self.seen += os.read(self._keys, 4096).decode()
-
-    def end(self) -> int:
-        """Wait for the end of the command; return its exit status."""
-        return self.process.wait(PATIENCE)
-
-    def close(self) -> None:
-        """Leave nothing behind."""
-        end_session(self.process.pid)
-        self.process.wait()
-        os.close(self._keys)
-
 
 Open = Callable[..., Terminal]  # the fixture `terminal`
 
@@ -77,7 +23,7 @@ def terminal(urls: list[str]) -> Iterator[Open]:
     with ExitStack() as opened:
 
         def start(*words: str) -> Terminal:
-            started = Terminal(",".join(urls[:3]), *words)
+            started = Terminal(*words, FASTREDLOCK_MASTERS=",".join(urls[:3]))
             opened.callback(started.close)
             return started
 

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import os
-import pty
 import re
-import select
 import signal
 import subprocess
 import sys
 import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -21,7 +19,7 @@ import redis
 from fastredlock.demo.play import Outcome
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
-from tests.cli.conftest import Command, session_of
+from tests.cli.conftest import Command, Terminal, session_of
 from tests.support.waiting import wait_until
 
 pytest.importorskip("rich")
@@ -216,31 +214,17 @@ def test_demo_says_what_to_install_when_there_is_no_server(
 
 
 @pytest.mark.slow
-def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal() -> None:
-    leader, follower = pty.openpty()
-    with subprocess.Popen(
-        [sys.executable, "-m", "fastredlock", "demo", "--seconds", "1"],
-        stdin=follower,
-        stdout=follower,
-        stderr=follower,
-        env=os.environ | {"TERM": "xterm", "COLUMNS": "80", "LINES": "50"},
-        start_new_session=True,
-    ) as process:
-        os.close(follower)
-        screen = read_terminal(leader)
-    os.close(leader)
-    assert process.returncode == 0, screen
-    assert "\x1b[?25l" in screen
-    assert screen.rindex("\x1b[?25h") > screen.rindex("\x1b[?25l")
-    assert "updates lost" in screen
-
-
-def read_terminal(leader: int) -> str:
-    received = b""
-    with suppress(OSError):  # EIO: the other side is closed
-        while select.select([leader], [], [], Demo.patience)[0]:
-            received += os.read(leader, 1 << 16)
-    return received.decode()
+def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(Terminal, "patience", Demo.patience)
+    words = ("demo", "--seconds", "1")
+    with closing(Terminal(*words, TERM="xterm", COLUMNS="80", LINES="50")) as terminal:
+        terminal.wait_for("with the lock:    ")
+        assert terminal.end() == 0
+    assert "\x1b[?25l" in terminal.seen
+    assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l")
+    assert "updates lost" in terminal.seen
 
 
 def test_outcome_adds_up_when_workers_saw_the_same_master() -> None:
