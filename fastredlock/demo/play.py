@@ -49,6 +49,7 @@ OVERTIME = 15.0  # s; a worker that is so late will not answer any more
 GRACE = 0.8  # s for workers to release and end, then they are killed
 TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
 FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
+MOST_VOTES = 1000  # different ones; a text can hold a number, and be new every time
 STOP, COUNTER, DONE = 0, 1, 2  # in the array; from DONE on one number of each worker
 
 
@@ -69,8 +70,9 @@ class Job(NamedTuple):
 class Outcome:
     """Count the results of a job."""
 
-    counts: Counter[str] = field(default_factory=Counter)  # leases, taken, expired
-    failures: Counter[str] = field(default_factory=Counter)  # by their messages
+    failure: str = ""  # the last one's message
+    # leases, taken, expired, failures
+    counts: Counter[str] = field(default_factory=Counter)
     # By number and name of the master, and name and text of its vote.
     votes: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
     acquire_us: Counter[int] = field(default_factory=Counter)
@@ -78,13 +80,15 @@ class Outcome:
 
     def add(self, other: Outcome) -> None:
         """Add the results of another."""
-        for name in self.__slots__:
+        self.failure = other.failure or self.failure
+        for name in ("counts", "votes", "acquire_us", "release_us"):
             getattr(self, name).update(getattr(other, name))
 
     def count_votes(self, voted: Lease | AcquireError) -> None:
         """Count the vote of each master."""
         for number, each in enumerate(voted.votes, 1):
-            self.votes[number, each.master, each.vote.name, each.text or ""] += 1
+            text = each.text if each.text and len(self.votes) < MOST_VOTES else ""
+            self.votes[number, each.master, each.vote.name, text] += 1
 
     def masters(self) -> dict[tuple[int, str], str]:
         """Return the most frequent text, or "", of each master's number and name."""
@@ -186,7 +190,8 @@ def _take(locks: FastRedlock, deadline: float, outcome: Outcome) -> Lease | None
                 outcome.acquire_us[waited_ns // 1000] += 1
                 return lease
         except AcquireError as error:
-            outcome.failures[str(error)] += 1
+            outcome.counts["failures"] += 1
+            outcome.failure = str(error)
             outcome.count_votes(error)
             time.sleep(FAILURE_DELAY)
     return None
@@ -267,7 +272,7 @@ class Demo:
         self._run(unlocked, self.workers)
         self._run(locked, self.workers)
         if not locked.outcome.counts["leases"]:
-            failure = next(iter(locked.outcome.failures), "no lease was granted")
+            failure = locked.outcome.failure or "no lease was granted"
             raise CommandError(failure, UNREACHABLE)
         if self.local:
             self._repair(self.local)

@@ -157,17 +157,15 @@ def _votes(outcome: Outcome) -> Table:
 
 
 def _remarks(outcome: Outcome) -> Iterator[str]:
-    counts, failures = outcome.counts, outcome.failures
-    yield (
-        f"{counts['leases']:,} leases; {counts['taken']:,} more tries found the lock "
-        "taken"
-    )
+    counts = outcome.counts
+    tries = f"{counts['taken']:,} more tries found the lock taken"
+    yield f"{counts['leases']:,} leases; {tries}"
     if any(name == "PENDING" for _, _, name, _ in outcome.votes):
         yield "pending: a quorum had decided before this master answered"
     if counts["expired"]:
         yield f"{counts['expired']:,} leases ended too early to write"
-    if failures:
-        yield f"{failures.total():,} acquires failed, the last: {[*failures][-1]}"
+    if counts["failures"]:
+        yield f"{counts['failures']:,} acquires failed, the last: {outcome.failure}"
 
 
 def _lost(phase: Phase) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import signal
-import subprocess
 import sys
 import tempfile
 from collections import Counter
@@ -16,7 +15,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock.demo.play import Outcome
+from fastredlock import MasterVote, QuorumUnreachableError, Vote
+from fastredlock.demo.play import MOST_VOTES, Outcome
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
 from tests.cli.conftest import Command, Terminal, session_of
@@ -238,6 +238,16 @@ def test_outcome_adds_up_when_workers_saw_the_same_master() -> None:
     assert one.votes == Counter({granted: 3, refused: 2, late: 1})
     assert one.release_us == Counter({7: 3})
     assert one.masters() == {(1, "a"): "refused"}
+
+
+def test_outcome_counts_all_votes_when_each_has_a_text_of_its_own() -> None:
+    """An outage of an hour has so many."""
+    outcome, error = Outcome(), QuorumUnreachableError
+    for number in range(2 * MOST_VOTES):
+        vote = MasterVote("a", Vote.FAILED, f"no reply within {number} ms")
+        outcome.count_votes(error("orders:42", (vote,), 1, 0.1))
+    assert outcome.votes.total() == 2 * MOST_VOTES
+    assert len(outcome.votes) <= MOST_VOTES + 1
 
 
 @pytest.mark.parametrize(
