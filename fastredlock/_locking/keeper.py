@@ -485,12 +485,13 @@ class Keeper(BaseKeeper):
     def _serve(self) -> None:
         """Serve, with the baton."""
         is_mine = True
-        while is_mine and self._driver is not None:
+        while is_mine:
             try:
                 self._keep_all()
             finally:
                 self.baton.release()
-            is_mine = bool(self.added) and self.baton.acquire(blocking=False)
+            has_more = bool(self.added) and self._driver is not None
+            is_mine = has_more and self.baton.acquire(blocking=False)
 
     def _keep_all(self) -> None:
         """Do what is due, and sleep until the next; return when nothing is kept."""

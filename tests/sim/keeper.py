@@ -1,6 +1,6 @@
 """The keeper of a model machine: the shipped policy, in a worker of its own.
 
-What `Service` of _locking/keeper.py does is mirrored: what is due is begun, run and
+What `BaseKeeper` of _locking/keeper.py does is mirrored: what is due is begun, run and
 ended, one renewal at a time, and what is lost is told. Pauses and interrupts strike it
 as any other worker.
 """

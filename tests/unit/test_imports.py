@@ -44,7 +44,6 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
 )
 # Arrows against the ranks, and of circles, that are still to go.
 LEFT = {
-    ("compat.aioredlock.lock", "compat.aioredlock.algorithm"),
     ("demo.view", "demo.play"),
 }
 PUBLIC = {"", "asyncio", "client", "errors", "observer", "testing", "types"}
