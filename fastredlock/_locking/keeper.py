@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -41,7 +41,7 @@ from .._core import (
 )
 from .._options.settings import positive_ns
 from .._reports.log import WARNING, print_error, warn
-from .._reports.votes import loss, votes_of
+from .._reports.votes import MasterVote, loss, votes_of
 from ..errors import ConfigurationError, FastRedlockError, LeaseLostError
 from .renewals import Keeping, end_of
 from .validity import NEVER_KEPT_NS, Validity, validity_of
@@ -360,7 +360,7 @@ class BaseKeeper:
         engine = self._driver.engine
         renewals, taken, lost = self._keeping.due(now_ns)
         if lost:
-            self._report([(kept, self._error(kept, now_ns)) for kept in lost])
+            self._report([(kept, None) for kept in lost], now_ns)
         if not renewals:
             return
         if not engine.is_closed:
@@ -381,8 +381,8 @@ class BaseKeeper:
 
     def _end(self, renewals: list[Validity], rounds: list[Round]) -> None:
         """Take the outcomes of rounds that were run."""
-        gone = self._keeping.end(renewals, rounds, self._driver.now_ns())
-        self._report([(kept, self._taken(kept, round)) for kept, round in gone])
+        now_ns = self._driver.now_ns()
+        self._report(self._keeping.end(renewals, rounds, now_ns), now_ns)
         observer: Any = self._driver.observer  # an Observing, or hears nothing
         if "extended" in observer.methods:
             for kept, round in zip(renewals, rounds, strict=True):
@@ -391,38 +391,25 @@ class BaseKeeper:
 
     # --- reporting --------------------------------------------------------------------
 
-    def _error(self, kept: Validity, now_ns: int) -> LeaseLostError | None:
-        lease = kept()
-        if lease is None:
-            return None
-        if kept.until_ns is not None and now_ns >= kept.until_ns:
-            return LeaseLostError(lease.resource, ENDED)
-        if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
-            return LeaseLostError(lease.resource, loss())
-        failed = kept.failed
-        votes = () if failed is None else votes_of(self._driver.engine, failed)
-        return LeaseLostError(lease.resource, RAN_OUT, votes)
-
-    def _taken(self, kept: Validity, round: Round) -> LeaseLostError | None:
-        lease = kept()
-        if lease is None:
-            return None
-        votes = votes_of(self._driver.engine, round)
-        return LeaseLostError(lease.resource, loss(votes), votes)
-
     def report(self, kept: Validity, release: Round | None) -> None:
         """Report a loss that a release has seen: by the clock, or by its outcome."""
-        now_ns = self._driver.now_ns()
-        error = self._taken(kept, release) if release else self._error(kept, now_ns)
-        self._report([(kept, error)])
+        self._report([(kept, release)], self._driver.now_ns())
 
-    def _report(self, losses: list[tuple[Validity, LeaseLostError | None]]) -> None:
-        """Let all of these count as lost first, and then have foreign code called."""
+    def _report(
+        self, losses: Sequence[tuple[Validity, Round | None]], now_ns: int
+    ) -> None:
+        """Let all of these count as lost first, and then have foreign code called.
+
+        Each with the round that has found it; None: it is over by the clock.
+        """
         counted: list[tuple[LeaseFields, LeaseLostError]] = []
-        for kept, error in losses:
+        for kept, round in losses:
             lease = kept()
-            if lease is not None and error is not None and kept.lose(error):
-                counted.append((lease, error))
+            if lease is not None:
+                reason, votes = self._reason(kept, round, now_ns)
+                error = LeaseLostError(lease.resource, reason, votes)
+                if kept.lose(error):
+                    counted.append((lease, error))
         observer: Any = self._driver.observer  # an Observing, or hears nothing
         for lost in counted:
             on_lost = lost[0]._round.lease_state.on_lost
@@ -433,6 +420,19 @@ class BaseKeeper:
                 self._losses.append(observer.kept_lost, lost)
         if self._losses:
             self._call()
+
+    def _reason(
+        self, kept: Validity, round: Round | None, now_ns: int
+    ) -> tuple[str, tuple[MasterVote, ...]]:
+        engine, failed = self._driver.engine, kept.failed
+        if round is not None:
+            votes = votes_of(engine, round)
+            return loss(votes), votes
+        if kept.until_ns is not None and now_ns >= kept.until_ns:
+            return ENDED, ()
+        if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
+            return loss(), ()
+        return RAN_OUT, () if failed is None else votes_of(engine, failed)
 
     def _call(self) -> None:
         """Have the calls made that wait; returns before any of them begins."""
