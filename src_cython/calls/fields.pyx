@@ -431,9 +431,12 @@ cdef class ValidityFields(ReferenceType):
 
     def begin_bounds(self):
         """Let bounds count from now on: the lease is extended by hand."""
-        cdef dict under_way = {}
-        cdef set unanswered = set()
-        cdef list bounds = [None]
+        cdef dict under_way
+        cdef set unanswered
+        cdef list bounds
+        if self.bounds is not None:
+            return
+        under_way, unanswered, bounds = {}, set(), [None]      # a collection may run
         if self.bounds is None:
             bounds[0] = self.validity_ns
             self.under_way = under_way
