@@ -11,13 +11,12 @@ script: behind it the script must go on (redis/src/script.c, SCRIPT_WRITE_DIRTY)
 
 from __future__ import annotations
 
-import hashlib
 from bisect import bisect_left, insort
 from collections.abc import Callable
-from functools import cache
 from math import inf
 from typing import Any
 
+from .._options.scripts import hashed
 from ._lua import UNKNOWN, Lua, Reply, ReplyError
 
 OK = b"+OK\r\n"
@@ -76,10 +75,6 @@ class Pushes:
                 listeners.remove(listener)
             if not listeners:
                 del self.channels[channel]
-
-    def count(self, channel: bytes) -> int:
-        """Count the subscribers of a channel."""
-        return len(self.channels.get(channel, ()))
 
     def publish(self, channel: bytes, text: bytes) -> int:
         """Send a message; return the number of its receivers."""
@@ -309,7 +304,7 @@ class Keyspace:
 
     def pubsub(self, numsub: bytes, channel: bytes) -> list[Word]:
         """PUBSUB NUMSUB channel."""
-        return [channel, self.pushes.count(channel)]
+        return [channel, len(self.pushes.channels.get(channel, ()))]
 
 
 def text_of(score: float) -> bytes:
@@ -320,12 +315,6 @@ def text_of(score: float) -> bytes:
 # --- the server -----------------------------------------------------------------------
 
 
-@cache
-def digest_of(source: bytes) -> bytes:
-    """Return the SHA1 of a script, in hex."""
-    return hashlib.sha1(source, usedforsecurity=False).hexdigest().encode()
-
-
 class Model:
     """One master."""
 
@@ -334,12 +323,14 @@ class Model:
         self._lua = Lua(self.keys.commands())
         self.native = b""  # DELIFEQ (Valkey 9.0) or DELEX (Redis 8.4), where it has one
         self._commands: dict[bytes, Callable[[list[bytes]], bytes]] = {
-            b"SET": self._set, b"EVAL": self._eval, b"EVALSHA": self._evalsha,
+            b"SET": self._set, b"EVAL": self._eval, b"EVALSHA": self._eval,
             b"SCRIPT": self._script, b"HELLO": self._hello, b"INFO": self._info,
-            b"TIME": self._time, b"SUBSCRIBE": self._subscribe,
             b"COMMAND": self._command_info, b"CLIENT": self._client,
-            b"AUTH": self._ok, b"SELECT": self._ok, b"EXISTS": self._exists,
             b"DELIFEQ": self._delete_native, b"DELEX": self._delete_native,
+            b"AUTH": lambda _: OK, b"SELECT": lambda _: OK,
+            b"EXISTS": lambda words: b":%d\r\n" % self.keys.exists(*words[1:]),
+            b"TIME": lambda _: encode(self.keys.time(), b""),
+            b"SUBSCRIBE": lambda words: self.pushes.subscribe(self._speaker, words[1]),
         }  # fmt: skip
         self.start(b"", 0)
 
@@ -358,7 +349,8 @@ class Model:
         self._speaker = speaker
         self.keys.now_us, self.keys.has_written = now_us, False
         try:
-            return self._commands.get(words[0], self._unknown)(words)
+            command = self._commands.get(words[0])
+            return UNKNOWN if command is None else command(words)
         except ReplyError as error:
             return error.reply
 
@@ -371,12 +363,6 @@ class Model:
     def _nil(self) -> bytes:
         is_resp3 = self._speaker in self._clients.values()
         return b"_\r\n" if is_resp3 else b"$-1\r\n"
-
-    def _unknown(self, words: list[bytes]) -> bytes:
-        return UNKNOWN
-
-    def _ok(self, words: list[bytes]) -> bytes:
-        return OK
 
     # --- of connections ---------------------------------------------------------------
 
@@ -396,9 +382,6 @@ class Model:
         self.killed.add(victim)
         return b":1\r\n"
 
-    def _subscribe(self, words: list[bytes]) -> bytes:
-        return self.pushes.subscribe(self._speaker, words[1])
-
     # --- of the server ----------------------------------------------------------------
 
     def _info(self, words: list[bytes]) -> bytes:
@@ -408,9 +391,6 @@ class Model:
             b"redis_version:7.2.0\r\nredis_mode:standalone\r\nrole:master\r\n"
             b"uptime_in_seconds:%d\r\nrun_id:%b\r\n" % (uptime_s, self.run_id)
         )
-
-    def _time(self, words: list[bytes]) -> bytes:
-        return encode(self.keys.time(), b"")
 
     def _command_info(self, words: list[bytes]) -> bytes:
         nil = self._nil()
@@ -439,26 +419,18 @@ class Model:
         self.keys.check_write(needs_memory=False)
         return b":%d\r\n" % (self.keys.get(key) == token and self.keys.delete(key))
 
-    def _exists(self, words: list[bytes]) -> bytes:
-        return b":%d\r\n" % self.keys.exists(*words[1:])
-
     # --- of scripts -------------------------------------------------------------------
 
     def _script(self, words: list[bytes]) -> bytes:
         return bulk(self._load(words[2])) if words[1] == b"LOAD" else SYNTAX
 
     def _load(self, source: bytes) -> bytes:
-        digest = digest_of(source)
+        digest = hashed(source).sha1
         self.loaded[digest] = self._lua.compile(source)
         return digest
 
     def _eval(self, words: list[bytes]) -> bytes:
-        return self._run(self._load(words[1]), words)
-
-    def _evalsha(self, words: list[bytes]) -> bytes:
-        return self._run(words[1], words)
-
-    def _run(self, digest: bytes, words: list[bytes]) -> bytes:
+        digest = self._load(words[1]) if words[0] == b"EVAL" else words[1]
         if digest not in self.loaded:
             return NOSCRIPT
         reply = self._lua.run(self.loaded[digest], int(words[2]), words[3:])

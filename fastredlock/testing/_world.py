@@ -75,7 +75,7 @@ class World:
             self.server(f"memory-{index}:6379")
         self.wakes: list[Callable[[], None]] = []  # of event loops, at each settling
         self.waiting: dict[int, Callable[[], bool]] = {}  # by thread: is it over?
-        self._engines: list[ReferenceType[EngineByHand]] = []
+        self.engines: list[ReferenceType[EngineByHand]] = []
         self._owner = os.getpid()
 
     # --- the clock --------------------------------------------------------------------
@@ -87,7 +87,7 @@ class World:
     def next_ns(self) -> int:
         """Return when something is due, NEVER_NS if nothing is."""
         due = [NEVER_NS, *self.sleepers]
-        for each in self._engines:
+        for each in self.engines:
             if engine := each():
                 due.append(engine.engine.next_ns)
                 if engine.keeper and (kept_ns := engine.keeper.next_ns) is not None:
@@ -101,7 +101,9 @@ class World:
             self.settle()
             # No other that moves the clock waits for this thread: it would for long.
             waits = self.waiting.pop(threading.get_ident(), None)
-            self.changed.wait_for(self._have_all_left, WORKING)
+            self.changed.wait_for(
+                lambda: not any(left() for left in self.waiting.values()), WORKING
+            )
             if waits:
                 self.waiting[threading.get_ident()] = waits
             is_over = self._now_ns >= until_ns
@@ -126,9 +128,6 @@ class World:
         self.advance_once(self.next_ns())
         return True
 
-    def _have_all_left(self) -> bool:
-        return not any(is_over() for is_over in self.waiting.values())
-
     # --- the servers and the engines --------------------------------------------------
 
     def server(self, name: str) -> Server:
@@ -138,12 +137,6 @@ class World:
                 return server
         self.servers.append(Server(name, len(self.servers), self.now_ns))
         return self.servers[-1]
-
-    def add(self, engine: EngineByHand) -> None:
-        """Take an engine in."""
-        with self.changed:
-            self._engines = [each for each in self._engines if each() is not None]
-            self._engines.append(ref(engine))
 
     def check_process(self) -> None:
         """Raise RuntimeError in a forked child: its masters are others than these."""
@@ -156,7 +149,7 @@ class World:
     def settle(self) -> None:
         """Do all that takes no time, of all engines."""
         for _ in range(SETTLED):
-            engines = [engine for each in self._engines if (engine := each())]
+            engines = [engine for each in self.engines if (engine := each())]
             moved = [engine.step() for engine in engines]
             kept = [engine.keeper.step() for engine in engines if engine.keeper]
             if not any(moved) and not any(kept):
@@ -286,15 +279,12 @@ class Server:
         self.model.keys.now_us = self._clock() // 1000
         self.model.keys.put(key, token, ttl_ms)
 
-    def _keep_marker(self, marker: bytes) -> None:
-        # No client has to wait for masters that were never restarted.
-        if not self.model.keys.exists(marker):
-            self.model.keys.put(marker, self.model.run_id)
-
     def execute(self, words: list[bytes], speaker: object = None) -> bytes:
         """Do one command; return its reply."""
-        if self._has_voted_for_long and words[1:2] and words[1] in MARKERS:
-            self._keep_marker(words[3])
+        is_guarded = self._has_voted_for_long and words[1:2] and words[1] in MARKERS
+        if is_guarded and not self.model.keys.exists(words[3]):
+            # No client has to wait for masters that were never restarted.
+            self.model.keys.put(words[3], self.model.run_id)
         return self.model.execute(words, speaker, self._clock() // 1000)
 
 
@@ -338,7 +328,9 @@ class EngineByHand:
         self._limits: dict[int, int] = {}  # by caller
         self._servers = [world.server(each.name) for each in driver.settings.endpoints]
         self._connections: list[Connection | None] = [None] * len(self._servers)
-        world.add(self)
+        with world.changed:
+            world.engines = [each for each in world.engines if each() is not None]
+            world.engines.append(ref(self))
 
     def submit(self, work: Round | Batch, caller: int) -> int:
         """Run a round or a batch, as far as that takes no time; return its limit."""
@@ -406,11 +398,17 @@ class EngineByHand:
         return bool(arrivals) or sent or bool(self._begun)
 
     def _arrivals(self) -> tuple[list[tuple[int, bool, bytes, str]], int]:
+        """Connect where the engine has begun to; return what has come, of whom."""
         arrivals: list[tuple[int, bool, bytes, str]] = []
         quiet = ALL_QUIET
-        for index in self._open():
-            arrivals.append((index, False, b"", REFUSED))
-            quiet &= ~(1 << index)
+        while self._begun:
+            index = self._begun.pop(0)
+            self._drop(index)
+            if self._servers[index].is_down:
+                arrivals.append((index, False, b"", REFUSED))
+                quiet &= ~(1 << index)
+            else:
+                self._connections[index] = self._servers[index].connect()
         for index, connection in enumerate(self._connections):
             if connection is None:
                 continue
@@ -422,18 +420,6 @@ class EngineByHand:
             if connection.error:
                 self._drop(index)
         return arrivals, quiet
-
-    def _open(self) -> list[int]:
-        """Connect where the engine has begun to; return those that refuse."""
-        refused = []
-        while self._begun:
-            index = self._begun.pop(0)
-            self._drop(index)
-            if self._servers[index].is_down:
-                refused.append(index)
-            else:
-                self._connections[index] = self._servers[index].connect()
-        return refused
 
     def _send(self) -> bool:
         outgoing = by_hand_all_outgoing(self.engine) or ()

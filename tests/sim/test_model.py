@@ -17,7 +17,7 @@ import pytest
 
 from fastredlock._options import scripts
 from fastredlock.testing._lua import ReplyError, runtime
-from fastredlock.testing._model import Model, digest_of
+from fastredlock.testing._model import Model
 from tests.sim.clocked_server import EPOCH_US, Client, ClockedServer, encoded
 from tests.support.local_servers import PROGRAMS
 
@@ -69,7 +69,7 @@ class Draw:
         source = scripts.with_prefix(source, self.prefix)
         how = (b"EVAL", source)
         if self.random.random() < 0.3:
-            how = (b"EVALSHA", digest_of(source))
+            how = (b"EVALSHA", scripts.hashed(source).sha1)
         return (*how, b"%d" % len(keys), *keys, *arguments)
 
     def step_us(self) -> int:
