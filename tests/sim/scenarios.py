@@ -65,6 +65,9 @@ class Stage:
         while not worker.is_done:
             self.world.run(self.world.now_ns + MS)
 
+    def pass_time(self, for_ns: int) -> None:
+        self.world.run(self.world.now_ns + for_ns)
+
     def cut_off(self, worker: Worker, *indexes: int, for_ns: int = S) -> None:
         """Let a worker's process lose the way to these servers."""
         for index in indexes:
@@ -108,7 +111,7 @@ def five_servers_one_restarts(
     stage.cut_off(b, 0, 1)
     for _ in range(5):
         try_to_take(stage, b, "B")
-        stage.world.run(stage.world.now_ns + 50 * MS)
+        stage.pass_time(50 * MS)
     return stage
 
 
@@ -163,7 +166,7 @@ def clocks_drift(rate_ppm: int) -> None:
     stage.leases["B"] = None
     while stage.leases["B"] is None:
         try_to_take(stage, b, "B")
-        stage.world.run(stage.world.now_ns + MS)
+        stage.pass_time(MS)
 
 
 def holder_pauses(is_naive: bool) -> None:
@@ -173,7 +176,7 @@ def holder_pauses(is_naive: bool) -> None:
     a, b = stage.process(), stage.process()
     stage.take(a, "A")
     a.process.pause(2 * S)
-    stage.world.run(stage.world.now_ns + 1100 * MS)
+    stage.pass_time(1100 * MS)
     try_to_take(stage, b, "B")
     if stage.leases["B"] is None or stage.leases["A"].is_valid:
         raise RuntimeError("A pauses, its keys expire, and B takes the lock")
@@ -203,11 +206,11 @@ def an_old_extension_arrives_late() -> Stage:
     old = a.process.connections[0]
     old.up.hole_until_ns = stage.world.now_ns + 1600 * MS
     extend(stage, a, lease, 2.0)
-    stage.world.run(stage.world.now_ns + 1150 * MS)
+    stage.pass_time(1150 * MS)
     extend(stage, a, lease, 10.0)  # finds out that the connection is dead
     old.up.may_deliver = None  # what it had sent is still under way
     extend(stage, a, lease, 10.0)
-    stage.world.run(stage.world.now_ns + 3 * S)
+    stage.pass_time(3 * S)
     try_to_take(stage, b, "B")
     return stage
 
@@ -235,7 +238,7 @@ def kept_lease(for_ns: int) -> tuple[Stage, Worker, Worker, Lease]:
     stage.take(a, "A")
     lease = stage.leases["A"]
     SimKeeper(a.process, Worker(a.process, NOTHING, FOREVER_NS)).keep(lease)
-    stage.world.run(stage.world.now_ns + for_ns)
+    stage.pass_time(for_ns)
     return stage, a, b, lease
 
 
@@ -243,7 +246,7 @@ def watch(stage: Stage, lease: Lease, for_ns: int) -> int:
     """Let time pass until the loss is told; return how long it took (ns), or for_ns."""
     began_ns, watch = stage.world.now_ns, lease._round.lease_state
     while watch.error is None and stage.world.now_ns - began_ns < for_ns:
-        stage.world.run(stage.world.now_ns + MS)
+        stage.pass_time(MS)
     return stage.world.now_ns - began_ns
 
 
@@ -271,9 +274,9 @@ def a_kept_lease_and_a_holder_that_pauses(for_ns: int) -> Lease:
     """
     stage, a, b, lease = kept_lease(1500 * MS)
     a.process.pause(for_ns)
-    stage.world.run(stage.world.now_ns + for_ns - 10 * MS)
+    stage.pass_time(for_ns - 10 * MS)
     try_to_take(stage, b, "B", 60_000)
-    stage.world.run(stage.world.now_ns + 2 * S)
+    stage.pass_time(2 * S)
     return lease
 
 
@@ -293,7 +296,7 @@ def a_stopped_server_wakes_up() -> Stage:
     stage.servers[0].pause(1200 * MS)
     a.process.connections[0].down.hole_until_ns = stage.world.now_ns + 10 * S
     try_to_take(stage, a, "A", 300)
-    stage.world.run(stage.world.now_ns + 1250 * MS)
+    stage.pass_time(1250 * MS)
     try_to_take(stage, a, "B", 300)
     return stage
 
@@ -306,7 +309,7 @@ def leave(stage: Stage, worker: Worker) -> None:
         worker.process.exit()
 
     stage.do(worker, steps())
-    stage.world.run(stage.world.now_ns + 2 * S)
+    stage.pass_time(2 * S)
 
 
 def masters_wake_up_behind_a_client_that_is_gone() -> Stage:
@@ -322,7 +325,7 @@ def masters_wake_up_behind_a_client_that_is_gone() -> Stage:
         server.pause(3 * S)
     stage.world.random.choice = lambda told: told[1]  # type: ignore[method-assign]
     stage.do(a, a.release(stage.leases["before"]))
-    stage.world.run(stage.world.now_ns + 200 * MS)
+    stage.pass_time(200 * MS)
     try_to_take(stage, a, "A", 20_000)  # all that was sent arrives, by the line above
     leave(stage, a)
     return stage

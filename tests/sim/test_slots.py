@@ -35,9 +35,6 @@ class Story(Stage):
 
         worker.start(steps())
 
-    def pass_time(self, for_ns: int) -> None:
-        self.world.run(self.world.now_ns + for_ns)
-
 
 def test_semaphore_when_all_slots_are_taken_then_gives_none() -> None:
     story = Story(3)

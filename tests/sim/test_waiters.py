@@ -12,7 +12,7 @@ from fastredlock._core import ClosedError
 from fastredlock.errors import FastRedlockError
 
 from .scenarios import NOTHING, Stage
-from .server import CHANNEL, QUEUE, TURN
+from .server import CHANNEL, QUEUE, TURN, Server
 from .waiters import gate_of
 from .worker import Worker
 from .world import MS, SLEEP, S
@@ -57,16 +57,13 @@ class Queue(Stage):
         self.pass_time(2 * MS)
         return worker
 
-    def pass_time(self, for_ns: int) -> None:
-        self.world.run(self.world.now_ns + for_ns)
-
     def gate(self) -> int:
         """Return the index of the one server that has the queue."""
         (index,) = [s.index for s in self.servers if s.waiting(KEY)]
         return index
 
-    def heads(self) -> list[bytes]:
-        return self.servers[self.gate()].waiting(KEY)
+    def at_gate(self) -> Server:
+        return self.servers[self.gate()]
 
     def took_ns(self) -> int:
         """Return the time from the release to the next grant."""
@@ -119,27 +116,10 @@ def test_waiters_when_in_one_process_then_have_one_entry_at_the_gate() -> None:
     more = [Worker(workers[0].process, NOTHING, 0) for _ in range(3)]
     for worker in more:
         queue.wait(worker, "beside a")
-    assert queue.heads() == [worker.process.waiter for worker in workers]
+    assert queue.at_gate().waiting(KEY) == [worker.process.waiter for worker in workers]
     queue.pass_time(S)
     assert len(queue.granted) == 5
     assert [name for name, _ in queue.granted][:2] == ["a", "b"]
-
-
-def lose_queue(queue: Queue, first: Worker) -> None:
-    queue.servers[queue.gate()].model.keys.drop(QUEUE + KEY)
-
-
-def spoil_queue(queue: Queue, first: Worker) -> None:
-    server = queue.servers[queue.gate()]
-    server.put(QUEUE + KEY, b"of another")
-
-
-def stop_gate(queue: Queue, first: Worker) -> None:
-    queue.servers[queue.gate()].stop(is_losing=False)
-
-
-def restart_gate(queue: Queue, first: Worker) -> None:
-    queue.restart(queue.gate())
 
 
 def cut_gate(queue: Queue, first: Worker) -> None:
@@ -148,67 +128,56 @@ def cut_gate(queue: Queue, first: Worker) -> None:
     connection.cut(0, 0)
 
 
-def crash_first(queue: Queue, first: Worker) -> None:
-    first.process.crash()
-
-
-def pause_first(queue: Queue, first: Worker) -> None:
-    first.process.pause(5 * S)
-
-
-def black_hole_first(queue: Queue, first: Worker) -> None:
-    queue.cut_off(first, *range(len(queue.servers)), for_ns=5 * S)
-
-
 def make_noise(queue: Queue, first: Worker) -> None:
-    server = queue.servers[queue.gate()]
     for text in (b"r", b"s", b"", b"r", b":1\r\n"):
-        server.publish(CHANNEL + first.process.waiter, text)
+        queue.at_gate().publish(CHANNEL + first.process.waiter, text)
 
 
-def spoil_turn(queue: Queue, first: Worker) -> None:
-    server = queue.servers[queue.gate()]
-    server.put(TURN + KEY, b"nobody")
+Fault = Callable[[Queue, Worker], object]
+FAULTS: dict[str, Fault] = {
+    "lose_queue": lambda queue, _: queue.at_gate().model.keys.drop(QUEUE + KEY),
+    "spoil_queue": lambda queue, _: queue.at_gate().put(QUEUE + KEY, b"of another"),
+    "spoil_turn": lambda queue, _: queue.at_gate().put(TURN + KEY, b"nobody"),
+    "stop_gate": lambda queue, _: queue.at_gate().stop(is_losing=False),
+    "restart_gate": lambda queue, _: queue.restart(queue.gate()),
+    "cut_gate": cut_gate,
+    "crash_first": lambda _, first: first.process.crash(),
+    "pause_first": lambda _, first: first.process.pause(5 * S),
+    "black_hole_first": lambda queue, first: queue.cut_off(
+        first, *range(len(queue.servers)), for_ns=5 * S
+    ),
+    "make_noise": make_noise,
+}
+HARMLESS = set(FAULTS) - {"crash_first", "black_hole_first"}
 
 
-FAULTS = (
-    *(lose_queue, spoil_queue, stop_gate, restart_gate, cut_gate, crash_first),
-    *(pause_first, black_hole_first, make_noise, spoil_turn),
-)
-HARMLESS = set(FAULTS) - {crash_first, black_hole_first}
-
-
-@pytest.mark.parametrize("fault", FAULTS, ids=lambda fault: fault.__name__)
+@pytest.mark.parametrize("fault", FAULTS)
 def test_lock_when_something_happens_to_its_queue_then_is_taken_all_the_same(
-    fault: Callable[[Queue, Worker], None],
+    fault: str,
 ) -> None:
     queue, workers = waiting()
-    fault(queue, workers[0])
+    FAULTS[fault](queue, workers[0])
     queue.pass_time(8 * S)
     assert queue.took_ns() < FALL_BACK_NS
     assert len(queue.granted) >= (2 if fault in HARMLESS else 1)
 
 
-@pytest.mark.parametrize(
-    "fault",
-    [crash_first, pause_first, black_hole_first],
-    ids=lambda fault: fault.__name__,
-)
+@pytest.mark.parametrize("fault", ["crash_first", "pause_first", "black_hole_first"])
 def test_lock_when_the_one_that_is_told_is_gone_then_is_taken_by_the_next(
-    fault: Callable[[Queue, Worker], None],
+    fault: str,
 ) -> None:
     queue, workers = waiting()
-    gate = queue.servers[queue.gate()]
+    gate = queue.at_gate()
     while not gate.told(KEY):  # its message is under way
         queue.pass_time(1000)
-    fault(queue, workers[0])
+    FAULTS[fault](queue, workers[0])
     queue.pass_time(8 * S)
     assert queue.took_ns() < FALL_BACK_NS
 
 
 def test_lock_when_the_gate_is_silent_then_is_taken_when_its_connection_ends() -> None:
     queue, _ = waiting()
-    queue.servers[queue.gate()].pause(20 * S)
+    queue.at_gate().pause(20 * S)
     queue.pass_time(8 * S)
     assert queue.took_ns() < 3 * S
     assert len(queue.granted) == 2
@@ -219,7 +188,7 @@ def test_lock_when_its_queue_is_stuffed_then_is_taken_in_little_over_a_second(
     score: float,
 ) -> None:
     queue, _ = waiting()
-    keys = queue.servers[queue.gate()].model.keys
+    keys = queue.at_gate().model.keys
     for number in range(20_000):
         keys.zadd(QUEUE + KEY, score, b"nobody-%05d" % number)
     queue.pass_time(8 * S)
@@ -247,7 +216,7 @@ def test_close_when_its_tasks_wait_then_ends_them_and_leaves_the_queue(
     closing = workers[0].process
     closing.is_sharing = is_sharing
     queue.do(Worker(closing, NOTHING, 0), closing.close())
-    assert queue.heads() == [workers[1].process.waiter]
+    assert queue.at_gate().waiting(KEY) == [workers[1].process.waiter]
     queue.pass_time(S)
     assert [name for name, _ in queue.granted] == ["b"]
 
@@ -257,7 +226,7 @@ def test_waiter_when_told_out_of_turn_then_is_refused_by_the_gate() -> None:
     for server in queue.servers:
         server.put(KEY, b"another", 60_000)
     first, second = (queue.wait(queue.process(), name) for name in "ab")
-    gate = queue.servers[queue.gate()]
+    gate = queue.at_gate()
     first.process.pause(20 * MS)
     for server in queue.servers:
         server.model.keys.drop(KEY)  # nobody is told
@@ -283,37 +252,35 @@ def test_waiter_when_told_and_most_have_another_key_then_is_not_granted() -> Non
 def test_lock_when_its_gate_alone_has_a_key_that_was_left_then_is_taken() -> None:
     # Of a process that crashed in its acquire: polling takes the other two masters.
     queue, _ = waiting()
-    gate = queue.servers[queue.gate()]
+    gate = queue.at_gate()
     gate.put(KEY, b"left", 20_000)
     queue.pass_time(8 * S)
     assert queue.took_ns() < 3 * S
 
 
 @pytest.mark.parametrize(
-    ("fault", "most_ns"),
-    [(crash_first, FALL_BACK_NS), (pause_first, 2 * S)],
-    ids=["crash_first", "pause_first"],
+    ("fault", "most_ns"), [("crash_first", FALL_BACK_NS), ("pause_first", 2 * S)]
 )
 def test_lock_when_its_gate_has_a_left_key_and_the_first_is_no_more_then_is_taken(
-    fault: Callable[[Queue, Worker], None], most_ns: int
+    fault: str, most_ns: int
 ) -> None:
     # Only the first of all would try on the other masters. Seen: seed 413384.
     queue, workers = waiting()
-    gate = queue.servers[queue.gate()]
+    gate = queue.at_gate()
     gate.put(KEY, b"left", 20_000)
-    fault(queue, workers[0])
+    FAULTS[fault](queue, workers[0])
     queue.pass_time(8 * S)
     assert queue.took_ns() < most_ns
 
 
-@pytest.mark.parametrize("fault", [pause_first, black_hole_first])
+@pytest.mark.parametrize("fault", ["pause_first", "black_hole_first"])
 def test_lock_when_its_gate_missed_the_release_and_the_first_is_silent_then_is_taken(
-    fault: Callable[[Queue, Worker], None],
+    fault: str,
 ) -> None:
     # The gate has notified nobody of a turn, so it drops nobody. Those behind try.
     queue, workers = waiting()
     queue.cut_off(queue.holder, queue.gate(), for_ns=20 * S)
-    fault(queue, workers[0])
+    FAULTS[fault](queue, workers[0])
     queue.pass_time(8 * S)
     assert [name for name, _ in queue.granted][:1] == ["b"]
     assert queue.took_ns() < FALL_BACK_NS

@@ -234,9 +234,12 @@ class Worker:
             self.round_timeout_ns = terms.timeout_ns
         self.tried = None
         try:
-            lease = yield from calls_of(
-                process, partial(self._call, resources, ttl_ms / 1000, timeout_ns)
-            )
+            try:
+                lease = yield from calls_of(
+                    process, partial(self._call, resources, ttl_ms / 1000, timeout_ns)
+                )
+            except ResourceTakenError:  # of a rate: its permits are taken
+                lease = None
             if lease is not None:
                 judge.on_taken(process, lease._round)
                 if slots is not None:
@@ -282,7 +285,9 @@ class Worker:
             name, permits, per = resources
             if per:
                 rate = locks.rate(name, permits, per=per, timeout=timeout)
-                return entered_soon(rate) if self.process.is_sharing else entered(rate)
+                return (
+                    rate.__aenter__() if self.process.is_sharing else rate.__enter__()
+                )
             return locks.acquire(name, ttl=ttl, timeout=timeout, permits=permits)
         if isinstance(resources, str):
             return locks.acquire(resources, ttl=ttl, timeout=timeout)
@@ -470,21 +475,3 @@ class Worker:
     def _expect_cancel(self, within: int) -> None:
         if self.world.chance(self.habits.cancels):
             self._cancel_in = self.world.random.randrange(1, within)
-
-
-def entered(rate: Any) -> Permit | None:
-    """Enter a rate; None: its permits are taken."""
-    try:
-        permit: Permit = rate.__enter__()
-    except ResourceTakenError:
-        return None
-    return permit
-
-
-async def entered_soon(rate: Any) -> Permit | None:
-    """As `entered`, awaited."""
-    try:
-        permit: Permit = await rate.__aenter__()
-    except ResourceTakenError:
-        return None
-    return permit
