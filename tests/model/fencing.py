@@ -116,14 +116,8 @@ class Model:
         if restarts and all(phase == IDLE for phase, *_ in clients):
             empty = (FREE, 0, (((), NONE),) * len(clients))
             after = with_master(state, m, empty)
-            yield (
-                f"master {m + 1} restarts empty",
-                (
-                    *after[:3],
-                    state[3] + OUTAGE,
-                    restarts - 1,
-                ),
-            )
+            after = *after[:3], state[3] + OUTAGE, restarts - 1
+            yield f"master {m + 1} restarts empty", after
 
     # --- a client ---------------------------------------------------------------------
 
