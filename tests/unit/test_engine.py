@@ -441,6 +441,7 @@ def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> 
         hand.submit(engine, Batch([last]) if "batch" in end else last, now_ns)
     sent = hand.outgoing(engine, 0)
     assert EXTEND_SHA1 in sent or EXTEND in sent
+    assert hand.awaits_replies(engine)  # so that close() waits
     hand.receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", now_ns)
     assert (EXTEND in sent) != (EXTEND in hand.outgoing(engine, 0))
 
