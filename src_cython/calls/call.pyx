@@ -217,14 +217,14 @@ cdef PySendResult call_step(Call self, uint8_t stage, PyObject **given) except -
 
 
 cdef AsyncioFuture call_begin_to_wait(Call self, object work):
-    if not self.driver.runs_in_core:
-        return ByHandFuture(
-            self.here.sleep(work) if type(work) is float
-            else self.here.submit(work)
-        )
+    cdef bint is_by_hand = not self.driver.runs_in_core
     if type(work) is float:
+        if is_by_hand:
+            return ByHandFuture(self.here.sleep(work))
         return (<AsyncioDriver>self.here).sleep(work)
     try:
+        if is_by_hand:
+            return ByHandFuture(self.here.submit(work))
         return asyncio_submit(<AsyncioDriver>self.here, work)
     except (ClosedError, StateError) as error:
         self.driver.refuse(self.here, work, error)
