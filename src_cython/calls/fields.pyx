@@ -369,8 +369,8 @@ cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown
 # The record of a lease that was extended or is kept, and what a keeper does to
 # thousands of them at a time, in C: the common case, a lease that nobody extends by
 # hand, renewed in time. The text of these rules is _locking/renewals.py, which treats
-# all the others one by one: so each loop here passes those that are plain, and lists the
-# others. A test runs both over the same leases.
+# all the others one by one: so each loop here passes those that are plain, and lists
+# the others. A test runs both over the same leases.
 #
 # The record is the weak reference to its lease, not an object that has one. Threads
 # share it without a lock (_locking/validity.py): each field that more than the keeper's
