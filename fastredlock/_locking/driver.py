@@ -202,6 +202,6 @@ def new_scripts(
 
 
 def watch_by_thread(engine: Engine, _: None) -> Literal[True] | None:
-    """Start the thread that reads recalls while a key rests; None: it cannot be."""
+    """Start the thread that reads recalls while a key is idle; None: it cannot be."""
     error = thread_begin(named(partial(blocking_watch, engine), RECALLS))
     return True if error is None else None

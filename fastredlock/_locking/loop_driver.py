@@ -141,7 +141,7 @@ class LoopDriver(BaseDriver):
         here = self.here()
         try:  # what has to be sent is sent before the first wait
             here.refuse(CLOSE_WITHIN_NS)
-            while not here.is_settled():  # noqa: ASYNC110
+            while not here.is_drained():  # noqa: ASYNC110
                 await sleep(0.001)
         finally:
             here.shut()
@@ -194,17 +194,17 @@ def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Task[None] | No
 def _on_ended(here: AsyncioDriver, task: Task[None]) -> None:
     """Release what rests, also where the task was cancelled before its first step."""
     if task.cancelled():
-        here.end_rests()
+        here.end_idle_keys()
 
 
 async def _end_with_loop(here: AsyncioDriver) -> None:
     """Wait until no key rests; cancelled, as at the end of a loop, release them."""
     try:
         with suppress(RuntimeError):  # a forked child, in a copy of the loop
-            while left_ns := here.rest_left_ns():  # noqa: ASYNC110
+            while left_ns := here.idle_left_ns():  # noqa: ASYNC110
                 await sleep(left_ns / 1e9)
     except CancelledError:
-        here.end_rests()
+        here.end_idle_keys()
         for _ in range(SETTLED_WITHIN_MS):
             if not here.awaits_replies():
                 break

@@ -111,7 +111,7 @@ def acquire_in_c(type lease_type not None, encode):
     """Return a decorator: an awaitable client's `acquire`, a function of C.
 
     The method has its text. CPython looks up the default of each parameter that is not
-    given in a dictionary: a tenth of a pair with a key at rest.
+    given in a dictionary: a tenth of a pair with a idle key.
     """
     def in_c(method):
         def begun(
@@ -163,8 +163,9 @@ cdef object acquire_end(AcquireCall self):
 
 
 cdef Round acquire_first_try(AcquireCall self):
-    # To be run, or won at rest here. None: these arguments, or this moment, are not the
-    # common case, and nothing was done; the attempts check them. The key is checked.
+    # To be run, or won by an idle key here. None: these arguments, or this moment, are
+    # not the common case, and nothing was done; the attempts check them. The key is
+    # checked.
     cdef DriverFields driver = self.driver
     cdef Engine engine = driver.engine
     cdef Terms terms = driver.default_terms
@@ -179,12 +180,12 @@ cdef Round acquire_first_try(AcquireCall self):
         terms = driver.settings.terms(self.ttl)
     if timeout_ns == NO_PLAIN_TIMEOUT:
         return None
-    if terms.linger_ns and engine.rests and type(key) is bytes:
+    if terms.linger_ns and engine.idle_keys and type(key) is bytes:
         round = round_new(
             OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
             engine.master_count,
         )
-        if engine_take_rest(engine, round, fields_now_ns(driver)):
+        if engine_take_idle_key(engine, round, fields_now_ns(driver)):
             return round
     waits = timeout_ns != 0 and type(key) is not tuple and (
         engine_is_contended(engine, key, self.began_ns)

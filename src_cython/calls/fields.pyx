@@ -140,22 +140,22 @@ cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
 
 cdef Round fields_new_release(LeaseFields lease, Engine engine):
     # Its release; of a lease that stays (at_least), what lets its key expire by then.
-    cdef Round taken = lease._round, last
-    cdef ValidityFields validity = taken.lease_state
+    cdef Round grant = lease._round, last
+    cdef ValidityFields validity = grant.lease_state
     cdef int64_t left_ns = 0
     if validity is None:
-        return engine_new_release(engine, taken, taken.terms)
+        return engine_new_release(engine, grant, grant.terms)
     if validity.stays_until_ns != 0:
         left_ns = validity.stays_until_ns
         left_ns -= fields_now_ns(<DriverFields?>lease._driver)
     if left_ns > 0:
         ttl_ms = -(-left_ns // NS_PER_MS)
         last = engine_new_extension(
-            engine, taken, Terms(ttl_ms, 0, taken.terms.timeout_ns)
+            engine, grant, Terms(ttl_ms, 0, grant.terms.timeout_ns)
         )
         last.is_released = True
         return last
-    return engine_new_release(engine, taken, validity.longest_terms)
+    return engine_new_release(engine, grant, validity.longest_terms)
 
 
 def running_loop():
@@ -222,11 +222,11 @@ cdef object frame_outermost(object frame):
 cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
     # would wait for itself. Without memory no note is made; the lease is held already.
-    cdef Round taken = lease._round
+    cdef Round grant = lease._round
     try:
         entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
         (<DriverFields>lease._driver).entered.update(
-            dict.fromkeys(taken.keys or (taken.resource,), entry)
+            dict.fromkeys(grant.keys or (grant.resource,), entry)
         )
     except MemoryError:
         pass
@@ -236,14 +236,14 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
 cdef void fields_leave(LeaseFields lease) noexcept:
     # Forget it; nothing where another lease was entered since. It makes no object and
     # raises nothing: the release is still to be sent.
-    cdef Round taken = lease._round
+    cdef Round grant = lease._round
     cdef dict entered = (<DriverFields>lease._driver).entered
     if len(entered) == 0:
         return
-    if taken.keys is None:
-        fields_forget(entered, taken.resource, lease)
+    if grant.keys is None:
+        fields_forget(entered, grant.resource, lease)
     else:
-        for key in taken.keys:
+        for key in grant.keys:
             fields_forget(entered, key, lease)
 
 
@@ -273,22 +273,22 @@ cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_
 
 cdef int64_t fields_until_ns(LeaseFields lease) except -1:
     # The end of the validity; 0 where it is lost, or not known.
-    cdef Round taken = lease._round
-    if taken.lease_state is not None:      # extended or kept
-        return validity_until_ns(<ValidityFields?>taken.lease_state)
-    return round_valid_until_ns(taken) if taken.is_opened else 0
+    cdef Round grant = lease._round
+    if grant.lease_state is not None:      # extended or kept
+        return validity_until_ns(<ValidityFields?>grant.lease_state)
+    return round_valid_until_ns(grant) if grant.is_opened else 0
 
 
 cdef bint fields_is_dropped(LeaseFields lease) except -1:
     # Whether a lease that is collected leaves a key that nobody will release. One that
     # is kept ends by that; another process may have a token that was shown, or given.
-    cdef Round taken = lease._round
-    if taken is None or is_exiting or taken.generation != current_generation or (
-        not taken.is_opened or taken.is_released or taken.is_rolled_back
-        or taken.is_shown or taken.token_uses is not None
+    cdef Round grant = lease._round
+    if grant is None or is_exiting or grant.generation != current_generation or (
+        not grant.is_opened or grant.is_released or grant.is_rolled_back
+        or grant.is_shown or grant.token_uses is not None
         or not isinstance(lease._driver, DriverFields)
-        or taken.lease_state is not None
-        and (<ValidityFields?>taken.lease_state).was_kept
+        or grant.lease_state is not None
+        and (<ValidityFields?>grant.lease_state).was_kept
     ):
         return False
     return fields_until_ns(lease) > fields_now_ns(<DriverFields>lease._driver)
@@ -354,13 +354,13 @@ def observe_releases(
 
 cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown):
     # `unknown`: its status from now on, until a quorum has confirmed the release.
-    cdef Round release, taken = lease._round
-    if lease._status is not None or taken.lease_state is not None or (
-        taken.generation != current_generation
+    cdef Round release, grant = lease._round
+    if lease._status is not None or grant.lease_state is not None or (
+        grant.generation != current_generation
     ):
         return lease._begin_release()
-    release = engine_new_release(engine, taken, taken.terms)
-    release.lease_state = taken      # it may be handed on
+    release = engine_new_release(engine, grant, grant.terms)
+    release.lease_state = grant      # it may be handed on
     lease._status = unknown
     return release
 
@@ -420,9 +420,9 @@ cdef class ValidityFields(ReferenceType):
     cdef public list waiters             # to be called once at its end; None: not yet
 
     def __cinit__(self, LeaseFields lease not None):
-        cdef Round taken = lease._round
-        self.validity_ns = round_valid_until_ns(taken) if taken.is_opened else 0
-        self.terms = self.longest_terms = taken.terms
+        cdef Round grant = lease._round
+        self.validity_ns = round_valid_until_ns(grant) if grant.is_opened else 0
+        self.terms = self.longest_terms = grant.terms
 
     @property
     def valid_until_ns(self):
@@ -494,7 +494,7 @@ cdef inline bint kept_is_plain(ValidityFields self) noexcept:
 
 
 def kept_due(
-    list bucket not None, int64_t now_ns, list renewals not None, list taken not None
+    list bucket not None, int64_t now_ns, list renewals not None, list acquired not None
 ):
     """Add the plain ones to be renewed now, and the rounds that took their leases.
 
@@ -518,24 +518,25 @@ def kept_due(
         else:
             kept.bucket = None
             renewals.append(kept)
-            taken.append(lease._round)
+            acquired.append(lease._round)
             soonest_ns = min(soonest_ns, kept.validity_ns)
     return others, soonest_ns
 
 
 def kept_begin(
-    Engine engine not None, list renewals not None, list taken not None, int64_t time_ns
+    Engine engine not None, list renewals not None, list acquired not None,
+    int64_t time_ns,
 ):
     """Make the rounds that renew these, each for time_ns at most: (rounds, others).
 
-    `taken`: the rounds that took their leases. The others, each with its round, are
+    `acquired`: the rounds that took their leases. The others, each with its round, are
     those that were extended by hand.
     """
     cdef ValidityFields kept
-    cdef Round acquired, round
+    cdef Round grant, round
     cdef list rounds = [], others = []
-    for kept, acquired in zip(renewals, taken):
-        round = engine_new_extension(engine, acquired, kept.terms)
+    for kept, grant in zip(renewals, acquired):
+        round = engine_new_extension(engine, grant, kept.terms)
         if time_ns < round.terms.timeout_ns:
             round.left_ns = time_ns
         if kept.last is not None:

@@ -205,11 +205,11 @@ cdef class EntryCall(Call):
 
     cdef object go_on(self):
         # A loss cancels the body of one that is kept, from now on or later.
-        cdef Round taken = self.lease._round
+        cdef Round grant = self.lease._round
         lease_check_entry(self.lease)
-        taken.entered_by = self.here.caller()
-        fields_enter(self.lease, taken.entered_by, None)
-        if taken.lease_state is not None:
+        grant.entered_by = self.here.caller()
+        fields_enter(self.lease, grant.entered_by, None)
+        if grant.lease_state is not None:
             self.lease._enter_kept()
         fields_on_block(self.lease, self.driver, "entered")
         self.value = self.lease

@@ -44,7 +44,7 @@ cdef class AsyncioDriver:
     cdef bint is_flush_due       # at the end of this iteration...
     cdef bint is_wake_due        # ...and so is wake()
     cdef int64_t armed_ns        # when the timer goes off
-    cdef Settlement settlement   # of close()
+    cdef Drain drain             # of close()
     cdef int ending              # iterations since the interpreter began to end; 0: not
     cdef object closing_timer    # ends connections opened after close(), or None
     cdef object timer
@@ -196,7 +196,7 @@ cdef class AsyncioDriver:
             elif self.done:
                 self.wake()
             if self.closing_timer is not None and (
-                not engine.admissions and self.is_settled()
+                not engine.admissions and self.is_drained()
             ):
                 self.shut()
             if not self.is_flush_due:      # else with the commands of the woken tasks
@@ -220,15 +220,15 @@ cdef class AsyncioDriver:
         "closed", and are rolled back. Masters that are silent get timeout_ns."""
         self.engine.is_closed = True
         asyncio_end_acquires(self, "closed")
-        self.settlement = settlement_of(
+        self.drain = drain_of(
             self.engine, True, timeout_ns,
             clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S),
         )
 
-    def is_settled(self):
+    def is_drained(self):
         """Whether the replies are in that are waited for since `refuse`; releases wait
         for connections that are on their way."""
-        return engine_limit_ns(self.engine, self.settlement, clock_ns()) == 0
+        return engine_limit_ns(self.engine, self.drain, clock_ns()) == 0
 
     def end_acquires(self):
         """End the acquires under way, rolled back: the interpreter ends."""
@@ -246,25 +246,25 @@ cdef class AsyncioDriver:
         if self.ending < ENDING_PASSES:
             self.loop.call_soon(self.end_with_interpreter)
 
-    def rest_left_ns(self):
-        """Return for how long a key may rest here yet; 0: none does."""
-        cdef Rest rest
+    def idle_left_ns(self):
+        """Return for how long a key may be idle here yet; 0: none does."""
+        cdef IdleKey idle
         cdef int64_t due_ns = 0
-        if not self.engine.rests:
+        if not self.engine.idle_keys:
             self.engine.watcher = None
             return 0
-        for rest in self.engine.rests.values():
-            due_ns = max(due_ns, rest.due_ns)
+        for idle in self.engine.idle_keys.values():
+            due_ns = max(due_ns, idle.due_ns)
         return max(<int64_t>NS_PER_MS, due_ns - clock_ns())
 
-    def end_rests(self):
-        """Release the keys that rest; from now on none does, on this loop."""
+    def end_idle_keys(self):
+        """Release the keys that are idle; from now on none does, on this loop."""
         if self.engine.driver is not self:
             return
         self.engine.watch = None
         self.engine.watcher = None
-        if self.engine.rests and not self.is_over():
-            engine_end_rests(self.engine, clock_ns())
+        if self.engine.idle_keys and not self.is_over():
+            engine_end_idle_keys(self.engine, clock_ns())
             asyncio_flush(self)
 
     def shut(self):
@@ -278,7 +278,7 @@ cdef class AsyncioDriver:
             closing_timer.cancel()
         self.engine.is_closed = True
         try:
-            engine_settle_all(self.engine, clock_ns() + SHUT_NS)
+            engine_drain_all(self.engine, clock_ns() + SHUT_NS)
         finally:
             engine_disconnect(self.engine)
             asyncio_wake_later(self)
@@ -301,7 +301,7 @@ cdef class AsyncioDriver:
         """Leave the loop alone from now on; called by its thread."""
         cdef int i
         watcher = self.engine.watcher
-        self.end_rests()
+        self.end_idle_keys()
         if watcher is not None:
             watcher.cancel()
         if self.engine.driver is self:
@@ -349,7 +349,7 @@ cdef int asyncio_join_again(AsyncioDriver self) except -1:
     self.armed_ns = NEVER_NS
     self.timer = None
     asyncio_join(self)
-    self.settlement = settlement_of(
+    self.drain = drain_of(
         self.engine, True, engine_quiet_ns(self.engine, QUIET_MOST_NS),
         clock_ns() + OPEN_AGAIN_NS,
     )
@@ -370,8 +370,8 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     for i in range(self.master_count):
         link_forget_loop(self.links[i])
     self.watcher = None
-    engine_end_rests(self, now_ns)
-    engine_settle_all(self, now_ns + UNDO_NS)
+    engine_end_idle_keys(self, now_ns)
+    engine_drain_all(self, now_ns + UNDO_NS)
     engine_forget_connections(self, now_ns, "its event loop was closed")
     waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
     for queue in self.queues.by_resource.values():

@@ -1,5 +1,5 @@
 # The blocking driver: a caller leads or follows. With the end of the interpreter, for
-# which it leads once more, and the thread that watches while a key rests.
+# which it leads once more, and the thread that watches while a key is idle.
 
 # --- blocking roles -------------------------------------------------------------------
 # The two roles of a blocking caller: to lead, with the mutex, or to follow.
@@ -45,7 +45,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
             is_signal |= self.polled_at_ns - began_ns > SIGNALS_NS
             if self.is_closed and self.leadership.closing:
                 blocking_end_closing(self)
-        engine_drain(self)
+        engine_flush_all(self)
     finally:
         blocking_leave(self)
     if is_signal:
@@ -116,7 +116,7 @@ cdef int blocking_serve(Engine self) except -1:
     ):
         try:
             blocking_take_followers(self)
-            engine_drain(self)
+            engine_flush_all(self)
             if self.is_closed:
                 blocking_end_closing(self)
                 engine_close_again(self)
@@ -143,23 +143,23 @@ cdef int blocking_end_closing(Engine self) except -1:
     return 0
 
 
-cdef int blocking_await_settled(
+cdef int blocking_await_drained(
     Engine self, Follower follower, int64_t until_ns
 ) except -1:
     # Until another thread, which leads, has taken the follower and read the replies
     # that it needs; or this one does, as soon as that one has gone.
-    cdef Settlement settlement = None
+    cdef Drain drain = None
     while clock_ns() < until_ns:
         if blocking_try_enter(self):
             try:
                 blocking_take_followers(self)
-                return engine_settle(self, follower.settlement or settlement_of(
+                return engine_drain(self, follower.drain or drain_of(
                     self, False, engine_quiet_ns(self, QUIET_NS), until_ns
                 ))
             finally:
                 blocking_leave(self)
-        settlement = follower.settlement
-        if settlement is not None and not engine_limit_ns(self, settlement, clock_ns()):
+        drain = follower.drain
+        if drain is not None and not engine_limit_ns(self, drain, clock_ns()):
             return 0
         follower_wait(follower, AWAIT_US)
     return 0
@@ -181,7 +181,7 @@ import sys
 cdef enum:
     EXIT_NS = 1_000_000_000      # for all engines together, as long as replies come in
     AWAKE_NS = 100_000_000       # by then a thread whose round is finished goes on
-    IN_USE_NS = 25_000_000       # ...and one that has a key which rested
+    IN_USE_NS = 25_000_000       # ...and one that has a key that was idle
 
 cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
@@ -239,7 +239,7 @@ def interpreter_exit_end(bint is_last=True):
     global is_exiting, exiting_thread
     cdef int64_t until_ns = clock_ns() + EXIT_NS
     cdef Engine engine
-    # Held before `is_exiting` is set: the thread that watches keys at rest may be all
+    # Held before `is_exiting` is set: the thread that watches idle keys may be all
     # that holds an engine, and ends by that.
     cdef list alive = []
     for reference in list(engines):
@@ -250,37 +250,37 @@ def interpreter_exit_end(bint is_last=True):
     if is_last:
         exiting_thread = PyThread_get_thread_ident()
     for engine in alive:
-        interpreter_exit_settle(engine, is_last, until_ns)
+        interpreter_exit_drain(engine, is_last, until_ns)
 
 
-cdef void interpreter_exit_settle(
+cdef void interpreter_exit_drain(
     Engine self, bint is_last, int64_t until_ns
 ) noexcept:
     # What it raises is printed: it is no reason to leave the other engines as they are.
     if self.driver is None:
-        interpreter_exit_settle_engine(self, is_last, until_ns)
+        interpreter_exit_drain_engine(self, is_last, until_ns)
     else:
-        interpreter_exit_settle_awaitable(self, is_last, until_ns)
+        interpreter_exit_drain_awaitable(self, is_last, until_ns)
 
 
-cdef int interpreter_exit_settle_engine(
+cdef int interpreter_exit_drain_engine(
     Engine self, bint is_last, int64_t until_ns
 ) except -1:
     cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
     cdef bint is_in_use = False, is_opening = False
-    # A daemon thread may have a key that rested: it got it without a command, so there
-    # is none in flight to wait for.
-    for rest in self.rests.values():
-        is_in_use = is_in_use or not (<Rest>rest).is_at_rest
+    # A daemon thread may have a key that was idle: it got it without a command, so
+    # none is in flight to wait for.
+    for idle in self.idle_keys.values():
+        is_in_use = is_in_use or not (<IdleKey>idle).is_idle
     while not is_last and clock_ns() < until_ns:
         if blocking_try_enter(self):
             try:
-                engine_end_rests(self, clock_ns())
+                engine_end_idle_keys(self, clock_ns())
                 is_opening = engine_open_deferred_at_end(self, clock_ns())
             finally:
                 blocking_leave(self)
             break
-        if not self.rests:      # a leader opens what is due by itself
+        if not self.idle_keys:      # a leader opens what is due by itself
             break
         sleep_ns(NS_PER_MS)      # the thread that watches, for a moment
     if not (is_last or is_opening or engine_awaits_replies(self)):
@@ -288,22 +288,22 @@ cdef int interpreter_exit_settle_engine(
     follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
     if is_last:
         leader_add_follower(self.leadership, follower)
-    blocking_await_settled(self, follower, until_ns)
+    blocking_await_drained(self, follower, until_ns)
     # One that has just got a lease, without a command in flight, releases it by now.
     until_ns = min(until_ns, clock_ns() + AWAKE_NS)
     while is_last and self.leadership.waiting and clock_ns() < until_ns:
         sleep_ns(NS_PER_MS)
     if is_last and is_in_use:
         sleep_ns(max(<int64_t>0, min(<int64_t>IN_USE_NS, until_ns - clock_ns())))
-    return blocking_await_settled(self, follower, until_ns + AWAKE_NS)
+    return blocking_await_drained(self, follower, until_ns + AWAKE_NS)
 
 
-cdef int interpreter_exit_settle_awaitable(
+cdef int interpreter_exit_drain_awaitable(
     Engine self, bint is_last, int64_t until_ns
 ) except -1:
     # Its loop may run in a daemon thread, and does the reading then.
     cdef AsyncioDriver driver = self.driver
-    cdef Settlement settlement
+    cdef Drain drain
     cdef int64_t awake_ns
     if driver.loop.is_running():
         if is_last:
@@ -311,14 +311,14 @@ cdef int interpreter_exit_settle_awaitable(
             awake_ns = min(until_ns, clock_ns() + AWAKE_NS)
             while driver.ending < ENDING_PASSES and clock_ns() < awake_ns:
                 sleep_ns(NS_PER_MS // 4)
-        settlement = settlement_of(
+        drain = drain_of(
             self, True, engine_quiet_ns(self, QUIET_NS), until_ns
         )
-        while engine_limit_ns(self, settlement, clock_ns()) > 0:
+        while engine_limit_ns(self, drain, clock_ns()) > 0:
             sleep_ns(NS_PER_MS)
         return 0
     driver.end_acquires()
-    return engine_settle_all(self, until_ns)
+    return engine_drain_all(self, until_ns)
 
 
 def end_with_parent(int signal):
@@ -369,7 +369,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     if is_exiting:      # no later call would read the replies still in flight
         if blocking_try_enter(engine):
             try:
-                engine_settle_undo(engine, work)
+                engine_drain_undo(engine, work)
             finally:
                 blocking_leave(engine)
         interpreter_exit_check(work)
@@ -390,15 +390,15 @@ def blocking_abandon(Engine engine not None, work not None):
     if blocking_try_enter(engine):
         try:
             engine_withdraw_work(engine, work, clock_ns())
-            engine_drain(engine)
-            engine_settle_undo(engine, work)
+            engine_flush_all(engine)
+            engine_drain_undo(engine, work)
         finally:
             blocking_leave(engine)
     else:
         follower = Follower(engine.leadership, FOLLOWER_WITHDRAW, work)
         leader_add_follower(engine.leadership, follower)
         blocking_serve(engine)
-        blocking_await_settled(engine, follower, clock_ns() + UNDO_NS)
+        blocking_await_drained(engine, follower, clock_ns() + UNDO_NS)
 
 
 def blocking_close(Engine engine not None, int64_t timeout_ns):
@@ -433,38 +433,38 @@ def blocking_close(Engine engine not None, int64_t timeout_ns):
 
 
 # --- blocking watch -------------------------------------------------------------------
-# A thread of a blocking client, while a key rests in it: it reads recalls.
+# A thread of a blocking client, while a key is idle in it: it reads recalls.
 #
 # It leads for a moment when a socket has something to read and no other thread leads,
 # or has just led: those read it themselves, and an ordinary round should not find the
 # mutex taken. With greenlets it waits in the hub.
 
 cdef enum:
-    WATCH_NS = 100_000_000       # a key may come to rest for less than another
+    WATCH_NS = 100_000_000       # a key may become idle for less than another
     BUSY_NS = 1_000_000
 
 
 def blocking_watch(Engine engine not None):
-    """Give keys up that rest here, when they are recalled or their time is over.
+    """Give keys up that are idle here, when they are recalled or their time is over.
 
-    Blocks until none rests.
+    Blocks until none is idle.
     """
     cdef int64_t until_ns = NEVER_NS
     try:
-        while blocking_rests(engine) and clock_ns() < until_ns:
+        while blocking_has_idle_keys(engine) and clock_ns() < until_ns:
             blocking_watch_once(engine)
-            until_ns = NEVER_NS if engine.rests else min(
+            until_ns = NEVER_NS if engine.idle_keys else min(
                 until_ns, clock_ns() + OPEN_AGAIN_NS
             )
     finally:
         engine.watcher = None
 
 
-cdef bint blocking_rests(Engine self) noexcept:
-    # Also where releases of those that rested are not answered yet, or wait for a
+cdef bint blocking_has_idle_keys(Engine self) noexcept:
+    # Also where releases of those that were idle are not answered yet, or wait for a
     # connection: for a second.
     cdef Master master
-    cdef Py_ssize_t owed = len(self.rests)
+    cdef Py_ssize_t owed = len(self.idle_keys)
     for master in self.masters:
         owed += master.in_flight.count + len(master.in_flight.deferred)
     return owed > 0 and not (
@@ -479,14 +479,14 @@ cdef int blocking_watch_once(Engine self) except -1:
         sleep_ns(BUSY_NS)
         return 0
     blocking_watch_sockets(self, until_ns - now_ns)
-    if not blocking_rests(self):
+    if not blocking_has_idle_keys(self):
         return 0
     if not blocking_try_enter(self):
         sleep_ns(BUSY_NS)
         return 0
     try:
         engine_step(self, self.master_count, 0)
-        engine_drain(self)
+        engine_flush_all(self)
     finally:
         blocking_leave(self)
     return 0

@@ -79,8 +79,8 @@ def by_hand_take_events(
         by_hand_take(engine, master, data, reason, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
-    if engine.has_rested:
-        engine_check_rests(engine, now_ns)
+    if engine.has_lingered:
+        engine_check_idle_keys(engine, now_ns)
     if engine.closed or engine.held:
         engine_finish(engine, now_ns)
 
@@ -116,10 +116,10 @@ def by_hand_submit(Engine engine not None, work not None, int64_t now_ns):
 
 
 def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
-    """Return the round that has what this releases, or that is won by what rested here;
+    """Return the round that has what this releases, or that is won by an idle key;
     None: it is to be submitted."""
     cdef WaitQueue queue = None
-    cdef Rest rest
+    cdef IdleKey idle
     work_check(work)
     if type(work) is Round:
         queue = engine.queues.by_resource.get(round_queue(<Round>work))
@@ -128,16 +128,16 @@ def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
         return None
     if next is not None and next.is_finished:
         return next
-    rest = engine.rests[(<Round>work).resource]
-    return rest.round if rest.is_at_rest else work
+    idle = engine.idle_keys[(<Round>work).resource]
+    return idle.round if idle.is_idle else work
 
 
-def by_hand_rests(Engine engine not None):
-    """Return the keys at rest: until when, by the token."""
-    cdef Rest rest
+def by_hand_idle_keys(Engine engine not None):
+    """Return the idle keys: until when, by the token."""
+    cdef IdleKey idle
     return {
-        rest.round.token: rest.until_ns
-        for rest in engine.rests.values() if rest.is_at_rest
+        idle.round.token: idle.until_ns
+        for idle in engine.idle_keys.values() if idle.is_idle
     }
 
 
@@ -201,7 +201,7 @@ def by_hand_waits(Round round not None):
 
 def by_hand_begin_close(Engine engine not None, int64_t now_ns):
     """As the beginning of engine_shut_down: acquires under way are undone."""
-    engine.is_closed = engine.is_settling = True
+    engine.is_closed = engine.is_draining = True
     engine_end_acquires(engine, "closed", now_ns)
 
 
@@ -216,7 +216,7 @@ def by_hand_awaits_replies(Engine engine not None):
 
 def by_hand_end_close(Engine engine not None, int64_t now_ns):
     """As the end of engine_shut_down: the connections are gone, all rounds end."""
-    engine.is_settling = False
+    engine.is_draining = False
     engine_forget_connections(engine, now_ns)
     engine_admit(engine, now_ns)
     engine_finish(engine, now_ns)

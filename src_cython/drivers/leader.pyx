@@ -95,7 +95,7 @@ cdef class Follower:
     cdef bint is_elected                # to lead, and it has not led since
     cdef bint is_posted                 # the lock is free: a free one is not freed
     cdef int64_t timeout_ns
-    cdef object settlement              # of the commands it causes, once it was taken
+    cdef object drain              # of the commands it causes, once it was taken
     cdef PyThread_type_lock lock        # free once there is a reason to wake
     cdef bint is_green                  # waits through the hub instead, ...
     cdef Event event                    # ... for this one, if it is open

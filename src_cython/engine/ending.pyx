@@ -1,8 +1,8 @@
 # What must be in before something ends: the replies that are awaited, the rounds and
 # connections that are ended, the steps of a leader that bring them in, and close().
 
-# --- settlement -----------------------------------------------------------------------
-# Settlements: the replies that are waited for before something ends.
+# --- drain ----------------------------------------------------------------------------
+# Drains: the replies that are waited for before something ends.
 #
 # A process that exits, or closes a connection, with replies that it has not read resets
 # the connection; the server then drops all that it has received and not yet executed,
@@ -34,7 +34,7 @@ cdef enum:
 
 @cython.final
 @cython.internal
-cdef class Settlement:
+cdef class Drain:
     """The replies that something waits for before it ends."""
 
     cdef uint32_t wanted[MAX_MASTERS]    # links' `answered`, once all are in
@@ -54,11 +54,11 @@ cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
     )
 
 
-cdef Settlement settlement_of(
+cdef Drain drain_of(
     Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns
 ):
     # Of the commands in flight now; any thread may call it, for it has the GIL.
-    cdef Settlement self = Settlement.__new__(Settlement)
+    cdef Drain self = Drain.__new__(Drain)
     cdef InFlight in_flight
     cdef int i
     cdef int64_t now_ns = clock_ns(), silent_ns
@@ -86,8 +86,8 @@ cdef Settlement settlement_of(
     return self
 
 
-cdef void settlement_take_time(
-    Settlement self, Engine engine, int64_t passed_ns
+cdef void drain_take_time(
+    Drain self, Engine engine, int64_t passed_ns
 ) noexcept:
     # Since the last poll: time beyond a slice does not count.
     cdef int i
@@ -102,7 +102,7 @@ cdef void settlement_take_time(
 
 
 cdef int64_t engine_limit_ns(
-    Engine self, Settlement settlement, int64_t now_ns
+    Engine self, Drain drain, int64_t now_ns
 ) noexcept:
     # Until when to wait for the next reply, or else for a connection; 0: for nothing
     # any more. Any thread may call it.
@@ -111,16 +111,16 @@ cdef int64_t engine_limit_ns(
     cdef int64_t quiet_at_ns, limit_ns = 0
     cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
     cdef bint is_opening = False
-    if now_ns >= settlement.until_ns:
+    if now_ns >= drain.until_ns:
         return 0
     for master in self.masters:
         link = &master.link
         if link.phase == LINK_OPEN and link.in_flight != 0 and (
-            settlement.is_of_all
-            or <int32_t>(settlement.wanted[master.index] - link.answered) > 0
+            drain.is_of_all
+            or <int32_t>(drain.wanted[master.index] - link.answered) > 0
         ):
-            quiet_at_ns = settlement.quiet_ns + max(
-                link.heard_ns, settlement.asked_ns[master.index]
+            quiet_at_ns = drain.quiet_ns + max(
+                link.heard_ns, drain.asked_ns[master.index]
             )
             if now_ns < quiet_at_ns:
                 limit_ns = max(limit_ns, quiet_at_ns)
@@ -128,10 +128,10 @@ cdef int64_t engine_limit_ns(
         is_wanted |= master_is_opening(master) and len(master.in_flight.deferred) > 0
     if limit_ns == 0 and is_opening and is_wanted:
         # Releases wait for connections that are on their way: after close() all do.
-        limit_ns = settlement.until_ns
+        limit_ns = drain.until_ns
         if not self.is_closed:
-            limit_ns = min(limit_ns, settlement.began_ns + settlement.quiet_ns)
-    return min(limit_ns, settlement.until_ns) if now_ns < limit_ns else 0
+            limit_ns = min(limit_ns, drain.began_ns + drain.quiet_ns)
+    return min(limit_ns, drain.until_ns) if now_ns < limit_ns else 0
 
 
 # --- ending ---------------------------------------------------------------------------
@@ -159,7 +159,7 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
 
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
-    # Keys at rest are released. Those under way end: lost, and rolled back behind their
+    # Idle keys are released. Those under way end: lost, and rolled back behind their
     # own SETs. Of a batch all, those won as well, for its caller gets an error.
     # Releases that wait for a quorum of connections are sent to the masters that are
     # connected: it may never come. Deferred ones get a last connection.
@@ -167,7 +167,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     cdef list ended, batches = []
     cdef bint collects = pass_begin()
     try:
-        engine_end_rests(self, now_ns)
+        engine_end_idle_keys(self, now_ns)
         ended = engine_open_acquires(self)
         for round in list(self.admissions):
             if round.operation_code == OPERATION_ACQUIRE:
@@ -257,13 +257,13 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
     elif follower.asks == FOLLOWER_WITHDRAW:
         engine_withdraw_work(self, follower.work, clock_ns())
         engine_open_deferred(self, clock_ns())
-        follower.settlement = settlement_of(
+        follower.drain = drain_of(
             self, False, engine_quiet_ns(self, work_timeout_ns(follower.work)),
             clock_ns() + UNDO_NS,
         )
     elif follower.asks == FOLLOWER_END:
         engine_end_acquires(self, "the interpreter ends", clock_ns())
-        follower.settlement = settlement_of(
+        follower.drain = drain_of(
             self, True, engine_quiet_ns(self, QUIET_NS),
             clock_ns() + follower.timeout_ns,
         )
@@ -376,10 +376,10 @@ cdef int engine_flush(Engine self) except -1:
 
 cdef enum:
     STALLED_NS = 20_000_000
-    DRAIN_NS = 1_000_000_000
+    FLUSH_NS = 1_000_000_000
 
 
-cdef int engine_drain(Engine self) except -1:
+cdef int engine_flush_all(Engine self) except -1:
     # Flush; a batch may have queued more than the sockets take at once: go on for as
     # long as they take some. A release without a waiter would stay here otherwise.
     cdef int64_t now_ns, stop_ns, stalled_ns
@@ -389,7 +389,7 @@ cdef int engine_drain(Engine self) except -1:
         return 0
     self.has_batch = False
     now_ns = clock_ns()
-    stop_ns = stalled_ns = now_ns + DRAIN_NS
+    stop_ns = stalled_ns = now_ns + FLUSH_NS
     unsent = engine_unsent(self)
     while unsent > 0 and now_ns < min(stop_ns, stalled_ns):
         if unsent != before:
@@ -412,48 +412,48 @@ cdef size_t engine_unsent(Engine self) noexcept:
 
 
 # --- close ----------------------------------------------------------------------------
-# The end of an engine: the last replies are read (settlement), then its connections are
+# The end of an engine: the last replies are read (drain), then its connections are
 # closed. close(), a release that comes after it, the end of the interpreter.
 
 
-cdef int engine_settle(Engine self, Settlement settlement) except -1:
+cdef int engine_drain(Engine self, Drain drain) except -1:
     # Step until it is settled. With the engine to oneself, and not in a handler that
     # runs between two passes of this thread: TLS may be at the very replies. No
     # connection is given up meanwhile: what is on its way might be dropped with it.
     cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
-    self.is_settling = True
+    self.is_draining = True
     try:
         while True:
-            limit_ns = engine_limit_ns(self, settlement, now_ns)
+            limit_ns = engine_limit_ns(self, drain, now_ns)
             if limit_ns == 0:
                 return 0
             engine_step(
-                self, self.master_count, min(limit_ns, now_ns + settlement.slice_ns)
+                self, self.master_count, min(limit_ns, now_ns + drain.slice_ns)
             )
             before_ns, now_ns = now_ns, clock_ns()
-            settlement_take_time(settlement, self, now_ns - before_ns)
+            drain_take_time(drain, self, now_ns - before_ns)
     finally:
-        self.is_settling = False
+        self.is_draining = False
 
 
-cdef int engine_settle_undo(Engine self, object work) except -1:
+cdef int engine_drain_undo(Engine self, object work) except -1:
     # The replies to the releases of work that was given up just now.
     if self.leadership.depth > 1:
         return 0
     engine_open_deferred(self, clock_ns())
-    return engine_settle(self, settlement_of(
+    return engine_drain(self, drain_of(
         self, False, engine_quiet_ns(self, work_timeout_ns(work)), clock_ns() + UNDO_NS
     ))
 
 
-cdef int engine_settle_all(Engine self, int64_t until_ns) except -1:
+cdef int engine_drain_all(Engine self, int64_t until_ns) except -1:
     # All commands in flight, at the end of an engine: its caller has it to itself.
     if not (
         engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self)
     ):
         return 0
     engine_flush(self)
-    return engine_settle(self, settlement_of(
+    return engine_drain(self, drain_of(
         self, True, engine_quiet_ns(self, QUIET_MOST_NS), until_ns
     ))
 
@@ -476,7 +476,7 @@ cdef int engine_end_close(Engine self, int64_t timeout_ns) except -1:
         timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
     )
     try:
-        engine_settle(self, settlement_of(
+        engine_drain(self, drain_of(
             self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
         ))
     finally:
@@ -491,7 +491,7 @@ cdef int engine_close_again(Engine self) except -1:
         return 0
     try:
         engine_open_due(self, True, now_ns)
-        engine_settle(self, settlement_of(
+        engine_drain(self, drain_of(
             self, True, engine_quiet_ns(self, QUIET_MOST_NS), now_ns + OPEN_AGAIN_NS
         ))
     finally:

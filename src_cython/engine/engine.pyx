@@ -26,7 +26,7 @@ cdef class Engine:
     cdef int64_t connect_timeout_ns
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef int64_t polled_before_ns          # and the time before
-    cdef bint is_settling                  # has its own patience (settlement)
+    cdef bint is_draining                  # has its own patience (drain)
     cdef Round spare                       # for a release where there is no memory
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
@@ -44,11 +44,11 @@ cdef class Engine:
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef Fences fences                     # numbers of grants
-    cdef dict rests                        # resource: Rest
+    cdef dict idle_keys                    # resource: IdleKey
     cdef public object watch               # the shell's: has recalls read; or None
-    cdef public object watcher             # what does, until no key rests; or None
-    cdef bint has_rested                   # some key has: watch the connections
-    cdef int64_t deaf_epoch                # of the counters, when keys rested last
+    cdef public object watcher             # what does, until no key is idle; or None
+    cdef bint has_lingered                 # some key has: watch the connections
+    cdef int64_t deaf_epoch                # of the counters, when keys were idle last
     cdef public int64_t cohort_ns          # how long a lease is handed on; 0: never
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
@@ -58,7 +58,7 @@ cdef class Engine:
     def __cinit__(self):
         self.leadership = Leadership()
         self.admissions = {}
-        self.rests = {}
+        self.idle_keys = {}
         self.closed = []
         self.held = []
         self.opened = []
@@ -107,7 +107,7 @@ cdef class Engine:
 
     def __del__(self):
         if self.masters is not None and self.generation == current_generation:
-            engine_settle_all(self, clock_ns() + UNDO_NS)
+            engine_drain_all(self, clock_ns() + UNDO_NS)
 
     def __dealloc__(self):
         buffer_free(&self.command)

@@ -57,7 +57,7 @@ cdef Round engine_new_round(
         round.permits = (<KeyOfKind>keys).count
     else:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
-            token = rest_token(self.queues.waiter, token)
+            token = lingering_token(self.queues.waiter, token)
         round = round_new(operation, name, token, terms, self.master_count)
     return round
 

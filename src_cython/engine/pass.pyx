@@ -298,7 +298,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_roll_back(self, round, now_ns)
         if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
             round.operation_code == OPERATION_ACQUIRE and not self.is_closed
-            and not round.permits      # no slot rests
+            and not round.permits      # no slot lingers
         ):
             engine_recall(self, round, now_ns)
     if round.permits:
@@ -373,7 +373,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.has_batch = False
     self.counters.due_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
-    self.rests = {}
+    self.idle_keys = {}
     if self.token_uses is not None:      # of another process by now
         self.token_uses = {}
     self.watcher = None
@@ -446,8 +446,8 @@ cdef int engine_submit_work(
         raise ClosedError("closed")
     collects = pass_begin()
     try:
-        if self.rests:
-            engine_replace_rests(self, work, now_ns)
+        if self.idle_keys:
+            engine_replace_idle_keys(self, work, now_ns)
         work_set_waiter(work, waiter)
         if type(work) is Batch:
             (<Batch>work).is_submitted = True
@@ -465,8 +465,8 @@ cdef int engine_take_events(Engine self) except -1:
     engine_take_links(self, now_ns)
     if now_ns >= self.counters.due_ns:
         engine_on_due(self, now_ns)
-    if self.has_rested:
-        engine_check_rests(self, now_ns)
+    if self.has_lingered:
+        engine_check_idle_keys(self, now_ns)
     if self.closed or self.held:
         return engine_finish(self, clock_ns())
     return 0
@@ -591,7 +591,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
                 round_on_deadline(round, now_ns)
         if (quiet >> master.index) & 1:
             master_check_time(
-                master, 0 if self.is_settling else self.polled_before_ns, now_ns
+                master, 0 if self.is_draining else self.polled_before_ns, now_ns
             )
     engine_admit(self, now_ns)
     while engine_take_due(self, now_ns):

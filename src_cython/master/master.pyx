@@ -114,7 +114,7 @@ cdef class Counters:
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over, handed_on
     cdef readonly int64_t lingered
     cdef readonly int64_t fences_written
-    cdef int64_t deaf_epoch          # a master may tell of no recall any more (rests)
+    cdef int64_t deaf_epoch          # a master may notify of no recall any more
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
     cdef int64_t due_ns              # nothing is due before, in the whole engine
     cdef bint is_at_end              # no time comes at which a back-off would be over

@@ -22,29 +22,29 @@
 cdef bytes HANDED_ON = b"handed-on"
 
 
-cdef bint round_is_plain(Round taken) noexcept:
-    # Whether nothing but the lease that is released has what this has taken.
+cdef bint round_is_plain(Round grant) noexcept:
+    # Whether nothing but the lease that is released has what this was granted.
     return not (
-        taken.verdict_code != VERDICT_WON or not taken.is_opened or taken.is_shown
-        or taken.lease_state is not None or taken.extensions
-        or not kind_is(taken.kind, KIND_IS_HANDED_ON)
-        or taken.fencing is not None or taken.generation != current_generation
+        grant.verdict_code != VERDICT_WON or not grant.is_opened or grant.is_shown
+        or grant.lease_state is not None or grant.extensions
+        or not kind_is(grant.kind, KIND_IS_HANDED_ON)
+        or grant.fencing is not None or grant.generation != current_generation
     )
 
 
-cdef bint round_may_be_given(Round taken, Round next, int64_t now_ns) noexcept:
+cdef bint round_may_be_given(Round grant, Round next, int64_t now_ns) noexcept:
     # Whether it serves the caller of the other as well as a round would.
     cdef Terms terms = next.terms
     if (
         next.is_opened or next.is_finished or next.fencing is not None
-        or next.kind != taken.kind or type(next.waiter) is Batch
-        or taken.terms.ttl_ms > terms.ttl_ms
-        or taken.terms.linger_ns != terms.linger_ns
-        or taken.terms.is_of_rate != terms.is_of_rate      # a window is no hold
-        or not round_may_have_slot(next, round_slot(taken))
+        or next.kind != grant.kind or type(next.waiter) is Batch
+        or grant.terms.ttl_ms > terms.ttl_ms
+        or grant.terms.linger_ns != terms.linger_ns
+        or grant.terms.is_of_rate != terms.is_of_rate      # a window is no hold
+        or not round_may_have_slot(next, round_slot(grant))
     ):
         return False
-    return round_valid_until_ns(taken) - now_ns >= round_validity_at_worst_ns(terms)
+    return round_valid_until_ns(grant) - now_ns >= round_validity_at_worst_ns(terms)
 
 
 cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
@@ -52,30 +52,30 @@ cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
     return terms.ttl_ms * NS_PER_MS - terms.drift_ns - terms.timeout_ns
 
 
-cdef void round_hand_on(Round taken, Round next, int64_t now_ns) noexcept:
+cdef void round_hand_on(Round grant, Round next, int64_t now_ns) noexcept:
     # All at once, and nothing that can fail.
-    next.token = taken.token
-    next.resource = taken.resource
-    next.terms = taken.terms
-    next.details = taken.details
+    next.token = grant.token
+    next.resource = grant.resource
+    next.terms = grant.terms
+    next.details = grant.details
     next.turn = None
-    next.opened_ns = taken.opened_ns
-    next.may_hold = taken.may_hold
-    memcpy(next.cells, taken.cells, taken.master_count * sizeof(VoteCell))
-    memcpy(next.counts, taken.counts, sizeof(taken.counts))
+    next.opened_ns = grant.opened_ns
+    next.may_hold = grant.may_hold
+    memcpy(next.cells, grant.cells, grant.master_count * sizeof(VoteCell))
+    memcpy(next.counts, grant.counts, sizeof(grant.counts))
     next.is_opened = next.is_submitted = True
     next.closed_list = None
     round_close(next, VERDICT_WON, now_ns)
-    taken.token = HANDED_ON
-    taken.may_hold = 0
+    grant.token = HANDED_ON
+    grant.may_hold = 0
 
 
-# --- rest -----------------------------------------------------------------------------
-# A key at rest: released, and kept for the next caller of this process. Pure.
+# --- idle keys ------------------------------------------------------------------------
+# An idle key: released, and kept for the next caller of this process. Pure.
 #
 # Where nobody waits, a lease that lingers (Terms.linger_ns) is not released at the
-# masters: its key rests here, and the next acquire takes it without a byte. Then
-# `is_at_rest`, and `round` has the key, with a token that no lease knows any more. It
+# masters: its key is idle here, and the next acquire takes it without a byte. Then
+# `is_idle`, and `round` has the key, with a token that no lease knows any more. It
 # is given up when another process asks for it (a recall), when its time is over, and
 # when it does not serve a caller as well as a round would.
 #
@@ -88,48 +88,50 @@ cdef bytes RECALL = b"!fastredlock:"
 
 @cython.final
 @cython.internal
-cdef class Rest(Due):
-    """The place of one key that rests now and then."""
+cdef class IdleKey(Due):
+    """The place of one key that is idle now and then."""
 
-    cdef Round round             # has the key while it rests; used again and again
-    cdef int64_t until_ns        # it rests so long at most
-    cdef bint is_at_rest
+    cdef Round round             # has the key while it is idle; used again and again
+    cdef int64_t until_ns        # it is idle so long at most
+    cdef bint is_idle
 
 
-cdef Rest rest_new(Round taken):
-    cdef Rest self = Rest.__new__(Rest)
+cdef IdleKey idle_key_new(Round grant):
+    cdef IdleKey self = IdleKey.__new__(IdleKey)
     self.round = round_new(
-        OPERATION_ACQUIRE, taken.resource, HANDED_ON, taken.terms, taken.master_count
+        OPERATION_ACQUIRE, grant.resource, HANDED_ON, grant.terms, grant.master_count
     )
     self.due_ns = NEVER_NS
     return self
 
 
-cdef bytes rest_token(bytes waiter, bytes token):
+cdef bytes lingering_token(bytes waiter, bytes token):
     # Of a lease that lingers; the process of this channel is recalled.
     return b"~" + waiter + b"~" + token
 
 
-cdef int64_t round_rest_until_ns(Round taken, int64_t now_ns) noexcept:
-    # How long what this has taken may rest: as long as it lingers, and as a caller
+cdef int64_t round_lingers_until_ns(Round grant, int64_t now_ns) noexcept:
+    # How long what this was granted may be idle: as long as it lingers, and as a caller
     # with its terms is served as well as by a round. 0: not at all.
-    cdef Terms terms = taken.terms
+    cdef Terms terms = grant.terms
     cdef int64_t until_ns = min(now_ns + terms.linger_ns, (
-        round_valid_until_ns(taken) - round_validity_at_worst_ns(terms)
+        round_valid_until_ns(grant) - round_validity_at_worst_ns(terms)
     ))
-    return until_ns if now_ns < until_ns and round_is_plain(taken) else 0
+    return until_ns if now_ns < until_ns and round_is_plain(grant) else 0
 
 
-cdef void rest_begin(Rest self, Round taken, int64_t until_ns, int64_t now_ns) noexcept:
+cdef void idle_key_begin(
+    IdleKey self, Round grant, int64_t until_ns, int64_t now_ns
+) noexcept:
     # All at once, and nothing that can fail.
     cdef Round round = self.round
     round.verdict_code = VERDICT_OPEN
     round.is_opened = round.is_shown = round.is_released = False
     memset(round.counts, 0, sizeof(round.counts))
-    round_hand_on(taken, round, now_ns)
+    round_hand_on(grant, round, now_ns)
     round.is_finished = True
     self.until_ns = until_ns
-    self.is_at_rest = True
+    self.is_idle = True
 
 
 # --- token use ------------------------------------------------------------------------

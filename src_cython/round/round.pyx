@@ -22,7 +22,7 @@ cdef class Terms:
     cdef readonly int64_t ttl_ms
     cdef readonly int64_t drift_ns
     cdef readonly int64_t timeout_ns
-    cdef readonly int64_t linger_ns      # how long its key may rest; 0: not at all
+    cdef readonly int64_t linger_ns      # how long its key may be idle; 0: not at all
     cdef readonly bint has_expiry
     cdef readonly bint is_of_rate        # never released: drift_ns has the window in it
 

@@ -625,13 +625,13 @@ cdef int engine_ask_together(
     # Those that were asked about meanwhile have a time of their own again.
     cdef WaitQueue queue
     cdef list asked = []
-    cdef list taken = wait_queues_take_questions(questions)
+    cdef list drained = wait_queues_drain_questions(questions)
     questions.asked_ns = now_ns
     questions.due_ns = NEVER_NS
     if questions.queues:
         engine_set_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
     engine_open_due(self, False, now_ns)
-    for queue in taken:
+    for queue in drained:
         if queue.due_ns != NEVER_NS:
             continue
         if wait_queue_is_trying(queue) or not queue.rounds:

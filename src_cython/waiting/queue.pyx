@@ -133,7 +133,7 @@ cdef class Turn               # below
 
 @cython.internal
 cdef class Due:
-    """What has a time: WaitQueue, Questions, or Rest (round/local)."""
+    """What has a time: WaitQueue, Questions, or IdleKey (round/local)."""
 
     cdef int64_t due_ns          # NEVER_NS: there is none
 
@@ -321,7 +321,7 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     return self
 
 
-cdef list wait_queues_take_questions(Questions self):
+cdef list wait_queues_drain_questions(Questions self):
     # The queues of the next question.
     cdef list queues = self.queues
     cdef Py_ssize_t most = min(len(queues), min(

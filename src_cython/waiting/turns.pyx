@@ -1,4 +1,4 @@
-# From one holder to the next: releases that wait for replies, keys at rest here,
+# From one holder to the next: releases that wait for replies, idle keys here,
 # rounds whose turn it is, callers that wait for theirs, leases that are handed on.
 
 # --- held -----------------------------------------------------------------------------
@@ -16,7 +16,8 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
     # long again as the quorum, so a frozen one keeps nobody waiting; one that connects
     # again, as long as the round. A close() waits for the replies itself.
     # Those released natively are a quorum before the gate replies that its scripts were
-    # flushed. A caller that then rests never reads this: so one release in 0.1 s waits.
+    # flushed. A caller whose key is then idle never reads this: so one release in
+    # 0.1 s waits.
     cdef Master master
     cdef int64_t until_ns
     if self.is_closed or release.counts[VOTE_PENDING] == 0:
@@ -58,11 +59,11 @@ cdef int engine_take_held(Engine self, int64_t now_ns) except -1:
     return 0
 
 
-# --- rests ----------------------------------------------------------------------------
-# Keys at rest in this process (round/local): they come to rest, are taken, and given
-# up. To come to rest and to be taken are changes of this process alone, as to hand a
-# lease on. A key is given up in a pass, by its release, which the gate's script makes
-# the turn of whoever waits:
+# --- idle keys ------------------------------------------------------------------------
+# Idle keys in this process (round/local): they become idle, are granted again, and are
+# given up. To become idle and to be granted are changes of this process alone, as to
+# hand a lease on. A key is given up in a pass, by its release, which the gate's script
+# makes the turn of whoever waits:
 #
 #   recalled    a gate asks for it: somebody else wants the key
 #   due         its time is over
@@ -70,58 +71,62 @@ cdef int engine_take_held(Engine self, int64_t now_ns) except -1:
 #               one write, in that order
 #   ended       close(), the end of the interpreter or of the loop
 #
-# While a key rests somebody has to read recalls: an event loop, or a thread (`watch`).
+# While a key is idle, recalls have to be read: by an event loop, or a thread (`watch`).
 
 
-cdef bint engine_rest(Engine self, Round release, int64_t now_ns) except -1:
-    # Whether what is released rests instead. This may be outside of a pass: from the
-    # last look on nothing can fail or run a finalizer. Mostly the place is there.
-    cdef Round taken = <Round>release.lease_state
-    cdef Rest rest
+cdef bint engine_linger(Engine self, Round release, int64_t now_ns) except -1:
+    # Whether the key of what is released becomes idle. This may be outside of a pass:
+    # from the last look on nothing can fail or run a finalizer. Mostly the place
+    # is there.
+    cdef Round grant = <Round>release.lease_state
+    cdef IdleKey idle
     cdef int64_t until_ns
-    if taken.terms.linger_ns == 0 or not kind_is(taken.kind, KIND_RESTS):
+    if grant.terms.linger_ns == 0 or not kind_is(grant.kind, KIND_LINGERS):
         return False
-    rest = self.rests.get(taken.resource)
-    until_ns = round_rest_until_ns(taken, now_ns)
-    if rest is None or self.watcher is None or until_ns < rest.due_ns:
-        if not engine_may_rest(self, taken, now_ns):
+    idle = self.idle_keys.get(grant.resource)
+    until_ns = round_lingers_until_ns(grant, now_ns)
+    if idle is None or self.watcher is None or until_ns < idle.due_ns:
+        if not engine_may_linger(self, grant, now_ns):
             return False
-        if rest is None:
-            rest = self.rests.setdefault(taken.resource, rest_new(taken))
-        if until_ns < rest.due_ns:
-            engine_set_due(self, rest, until_ns)
-        if not engine_is_watched(self) or self.rests.get(taken.resource) is not rest:
+        if idle is None:
+            idle = self.idle_keys.setdefault(grant.resource, idle_key_new(grant))
+        if until_ns < idle.due_ns:
+            engine_set_due(self, idle, until_ns)
+        if (
+            not engine_is_watched(self)
+            or self.idle_keys.get(grant.resource) is not idle
+        ):
             return False
-    if rest.is_at_rest or is_exiting or self.is_closed or release.is_submitted or (
-        not engine_may_rest(self, taken, now_ns)
+    if idle.is_idle or is_exiting or self.is_closed or release.is_submitted or (
+        not engine_may_linger(self, grant, now_ns)
     ):
         return False
-    self.has_rested = True
+    self.has_lingered = True
     round_open(release, now_ns)
-    rest_begin(rest, taken, until_ns, now_ns)
+    idle_key_begin(idle, grant, until_ns, now_ns)
     engine_end_here(self, release, now_ns)
     return True
 
 
-cdef bint engine_may_rest(Engine self, Round taken, int64_t now_ns) except -1:
+cdef bint engine_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
     # Its gate has to have the key, as far as is known, or a recall would not find us;
     # and nobody to wait.
-    cdef int gate = engine_gate(self, taken.resource, now_ns)
+    cdef int gate = engine_gate(self, grant.resource, now_ns)
     return (
-        gate >= 0 and (taken.may_hold >> gate) & 1
-        and taken.cells[gate].vote in (VOTE_GRANTED, VOTE_PENDING)
+        gate >= 0 and (grant.may_hold >> gate) & 1
+        and grant.cells[gate].vote in (VOTE_GRANTED, VOTE_PENDING)
         and (<Master>self.masters[gate]).is_subscribed
-        and taken.resource not in self.queues.by_resource
+        and grant.resource not in self.queues.by_resource
         and not wait_queues_are_until(
-            self.queues.contended_ns, taken.resource, now_ns
+            self.queues.contended_ns, grant.resource, now_ns
         )
-        and round_rest_until_ns(taken, now_ns) != 0
+        and round_lingers_until_ns(grant, now_ns) != 0
     )
 
 
 cdef bint engine_is_watched(Engine self) except -1:
     # Whether recalls are read by now. A thread that is only started here may find one
-    # that came before, while the lease was held: the next key rests.
+    # that came before, while the lease was held: the next key lingers.
     if self.watcher is not None:
         return True
     if self.watch is None or is_exiting:
@@ -146,28 +151,28 @@ cdef void engine_end_here(Engine self, Round round, int64_t now_ns) noexcept:
     self.counters.ended[round.operation_code][VERDICT_WON] += 1
 
 
-cdef bint engine_take_rest(Engine self, Round next, int64_t now_ns) noexcept:
-    # Whether this acquire has a key that rested here: it is won.
-    cdef Rest rest = self.rests.get(next.resource)
-    if rest is None or not rest.is_at_rest or now_ns >= rest.until_ns or (
+cdef bint engine_take_idle_key(Engine self, Round next, int64_t now_ns) noexcept:
+    # Whether this acquire has a key that was idle here: it is won.
+    cdef IdleKey idle = self.idle_keys.get(next.resource)
+    if idle is None or not idle.is_idle or now_ns >= idle.until_ns or (
         self.is_closed or is_exiting or self.generation != current_generation
-        or not round_may_be_given(rest.round, next, now_ns)
+        or not round_may_be_given(idle.round, next, now_ns)
     ):
         return False
-    rest.is_at_rest = False
-    round_hand_on(rest.round, next, now_ns)
+    idle.is_idle = False
+    round_hand_on(idle.round, next, now_ns)
     engine_end_here(self, next, now_ns)
     self.counters.lingered += 1
     return True
 
 
-cdef int engine_end_rest(Engine self, Rest rest, int64_t now_ns) except -1:
+cdef int engine_end_idle_key(Engine self, IdleKey idle, int64_t now_ns) except -1:
     # By source: nobody may read NOSCRIPT.
     cdef Round release
-    if not rest.is_at_rest:
+    if not idle.is_idle:
         return 0
-    release = engine_new_release(self, rest.round, rest.round.terms)
-    rest.is_at_rest = False
+    release = engine_new_release(self, idle.round, idle.round.terms)
+    idle.is_idle = False
     release.is_submitted = True
     self.counters.rounds += 1
     engine_notify_at_gate(self, release, now_ns)
@@ -177,41 +182,41 @@ cdef int engine_end_rest(Engine self, Rest rest, int64_t now_ns) except -1:
     return 0
 
 
-cdef int engine_end_rests(Engine self, int64_t now_ns) except -1:
+cdef int engine_end_idle_keys(Engine self, int64_t now_ns) except -1:
     cdef bint collects = pass_begin()
     try:
-        for rest in list(self.rests.values()):
-            engine_end_rest(self, <Rest>rest, now_ns)
-        self.rests.clear()
+        for idle in list(self.idle_keys.values()):
+            engine_end_idle_key(self, <IdleKey>idle, now_ns)
+        self.idle_keys.clear()
     finally:
         pass_end(collects)
     return 0
 
 
-cdef int engine_check_rests(Engine self, int64_t now_ns) except -1:
+cdef int engine_check_idle_keys(Engine self, int64_t now_ns) except -1:
     # A master that a connection was lost to, or that refuses our channel, tells of no
     # recall any more. Releases that were lost with it are sent though no call comes.
     if self.deaf_epoch != self.counters.deaf_epoch:
         self.deaf_epoch = self.counters.deaf_epoch
-        engine_end_rests(self, now_ns)
+        engine_end_idle_keys(self, now_ns)
         engine_open_deferred(self, now_ns)
     return 0
 
 
-cdef int engine_replace_rests(Engine self, object work, int64_t now_ns) except -1:
-    # Before an acquire is sent for what rests here.
+cdef int engine_replace_idle_keys(Engine self, object work, int64_t now_ns) except -1:
+    # Before an acquire is sent for what is idle here.
     cdef Round round
     for round in (<Batch>work).rounds if type(work) is Batch else (work,):
         if round.operation_code == OPERATION_ACQUIRE:
             for key in round.keys or (round.resource,):
-                rest = self.rests.get(key)
-                if rest is not None:
-                    engine_end_rest(self, <Rest>rest, now_ns)
+                idle = self.idle_keys.get(key)
+                if idle is not None:
+                    engine_end_idle_key(self, <IdleKey>idle, now_ns)
     return 0
 
 
 cdef int engine_hear_recalls(Engine self, int64_t now_ns) except -1:
-    # Before a key that may rest is taken: an asker may have another gate than we.
+    # Before a key that may be idle is granted: an asker may have another gate than we.
     cdef Master master
     for master in self.masters:
         if master.state_code == MASTER_READY and master.may_queue:
@@ -305,7 +310,7 @@ cdef int engine_take_notified(Engine self, Master master, int64_t now_ns) except
 
 
 cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
-    # A gate has notified this process of its turn: the first that was not taken.
+    # A gate has notified this process of its turn: the first that was not granted.
     cdef bytes resource = master.turns.pop(0)
     cdef int slot = -1
     cdef WaitQueue queue = self.queues.by_resource.get(resource)
@@ -382,7 +387,7 @@ cdef int engine_pass_on(
 
 
 cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
-    # No turn. "!": somebody wants a key of ours, which rests here, or will not rest
+    # No turn. "!": somebody wants an idle key of ours, or one that will not be idle
     # when it is released. Or the gate has doubts whether those before us are alive, and
     # asks us to reply at once ("~"), or to look whether they came, when their time is
     # over ("?"). Who also waits for a resource of such a name is notified of that one,
@@ -391,9 +396,9 @@ cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     if push.startswith(RECALL):
         resource = push[len(RECALL):]
         engine_note_contended(self, resource, now_ns)
-        rest = self.rests.get(resource)
-        if rest is not None:
-            engine_end_rest(self, <Rest>rest, now_ns)
+        idle = self.idle_keys.get(resource)
+        if idle is not None:
+            engine_end_idle_key(self, <IdleKey>idle, now_ns)
         return True
     queue = self.queues.by_resource.get(push[1:])
     if queue is None or push[:1] not in (b"~", b"?"):
@@ -491,7 +496,7 @@ cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
 cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
     # The first that the time opens, or asks again; whether there was one.
     cdef Turn turn
-    cdef Rest rest
+    cdef IdleKey idle
     work = wait_queues_take_due(self.queues, now_ns)
     if work is None:
         return False
@@ -500,13 +505,13 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
         engine_on_due_queue(self, <WaitQueue>work, now_ns)
     elif type(work) is Questions:
         engine_ask_together(self, <Questions>work, now_ns)
-    elif type(work) is Rest:
-        rest = <Rest>work
-        if rest.is_at_rest and now_ns < rest.until_ns:
-            engine_set_due(self, rest, rest.until_ns)
-        elif self.rests.get(rest.round.resource) is rest:
-            del self.rests[rest.round.resource]
-            engine_end_rest(self, rest, now_ns)
+    elif type(work) is IdleKey:
+        idle = <IdleKey>work
+        if idle.is_idle and now_ns < idle.until_ns:
+            engine_set_due(self, idle, idle.until_ns)
+        elif self.idle_keys.get(idle.round.resource) is idle:
+            del self.idle_keys[idle.round.resource]
+            engine_end_idle_key(self, idle, now_ns)
     else:
         turn = <Turn>(<Round>work).turn
         if turn.is_kept or now_ns >= turn.until_ns:
@@ -515,7 +520,7 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
 
 
 # --- cohort ---------------------------------------------------------------------------
-# A lease is handed on inside of this process, or its key rests (rests).
+# A lease is handed on inside of this process, or its key is idle.
 #
 # A stay is the time from t0 in which the lease may be handed on; the queue knows its
 # end. Those who come meanwhile are noted here alone: the entry of this process at the
@@ -528,31 +533,32 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
 
 cdef inline bint engine_may_need_no_master(Engine self, object work) noexcept:
     # One look, for what is no lock of this process alone.
-    return len(self.queues.by_resource) > 0 or len(self.rests) > 0 or (
+    return len(self.queues.by_resource) > 0 or len(self.idle_keys) > 0 or (
         type(work) is Round and (<Round>work).terms.linger_ns != 0
     )
 
 
 cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
-    # Whether a round needed no master: an acquire of what rests here; a release where
-    # the next caller here has its lease, or its key rests.
+    # Whether a round needed no master: an acquire of what is idle here; a release where
+    # the next caller here has its lease, or its key is idle.
     cdef Round round
     if type(work) is not Round or self.is_closed or (<Round>work).is_submitted:
         return False
     round = <Round>work
     if round.operation_code == OPERATION_ACQUIRE:
-        return len(self.rests) > 0 and engine_take_rest(self, round, now_ns)
+        return len(self.idle_keys) > 0 and engine_take_idle_key(self, round, now_ns)
     return (
         round.operation_code == OPERATION_RELEASE and round.lease_state is not None
         and not is_exiting      # the next thread may be stopped before it is awake
         and (
-            engine_hand_to_next(self, round, now_ns) or engine_rest(self, round, now_ns)
+            engine_hand_to_next(self, round, now_ns)
+            or engine_linger(self, round, now_ns)
         )
     )
 
 
 cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except -1:
-    cdef Round taken = <Round>release.lease_state, next
+    cdef Round grant = <Round>release.lease_state, next
     cdef WaitQueue queue
     if self.cohort_ns == 0 or not self.queues.by_resource:
         return False
@@ -562,13 +568,13 @@ cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except
     ):
         return False
     next = wait_queue_head(queue)
-    if now_ns - taken.opened_ns > self.cohort_ns or not (
-        round_is_plain(taken) and round_may_be_given(taken, next, now_ns)
+    if now_ns - grant.opened_ns > self.cohort_ns or not (
+        round_is_plain(grant) and round_may_be_given(grant, next, now_ns)
     ):
         return False
     round_open(release, now_ns)
     wait_queue_remove(queue, next)
-    round_hand_on(taken, next, now_ns)
+    round_hand_on(grant, next, now_ns)
     engine_end_here(self, release, now_ns)
     engine_end_here(self, next, now_ns)
     self.counters.handed_on += 1

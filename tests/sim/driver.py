@@ -19,9 +19,9 @@ from fastredlock._core import (
     by_hand_begin_close,
     by_hand_end_close,
     by_hand_hand_on,
+    by_hand_idle_keys,
     by_hand_is_submitted,
     by_hand_join_stay,
-    by_hand_rests,
     by_hand_return,
     by_hand_submit,
     by_hand_withdraw,
@@ -91,7 +91,7 @@ class Driver:
             return False
         if holder is round:
             process.judge.on_taken(process, round)
-        elif token in (rests := by_hand_rests(self._engine)):
+        elif token in (rests := by_hand_idle_keys(self._engine)):
             process.judge.on_rested(process, holder, rests[token])
         else:
             process.judge.on_handed_on(process, token, holder)
@@ -219,7 +219,7 @@ class Driver:
         process.judge.on_shut(process)
         by_hand_begin_close(engine, process.now_ns())
         process.open_due()
-        closer.is_shielded = True  # engine_settle looks at no signals
+        closer.is_shielded = True  # engine_drain looks at no signals
         now_ns = process.now_ns()
         until_ns = now_ns + CLOSE_MOST_NS
         while by_hand_awaits_replies(engine) and now_ns < deadline_ns:
@@ -287,7 +287,7 @@ class Driver:
         """
         process, engine = self._process, self._engine
         while not engine.is_closed and (
-            by_hand_rests(engine)
+            by_hand_idle_keys(engine)
             or by_hand_awaits_replies(engine)
             or any(not each.is_done for each in process.workers if each is not ours)
         ):

@@ -16,8 +16,8 @@ from fastredlock._core import (
     MasterState,
     Round,
     by_hand_engine,
+    by_hand_idle_keys,
     by_hand_parting,
-    by_hand_rests,
     by_hand_take_events,
     by_hand_waits,
 )
@@ -154,7 +154,7 @@ class Process:
         self.polled_at_ns = now_ns
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
         by_hand_take_events(engine, arrivals, quiet, now_ns)
-        self.judge.on_rests(self, by_hand_rests(engine))
+        self.judge.on_rests(self, by_hand_idle_keys(engine))
         if self.losses != engine.counters.losses:
             self._close_lost()
         if self.begun:

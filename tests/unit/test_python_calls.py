@@ -52,8 +52,8 @@ IN_BETWEEN = {
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
 AT_THE_EXIT = {
-    *("interpreter_exit_hook", "interpreter_exit_settle_awaitable"),
-    "interpreter_exit_settle_engine",
+    *("interpreter_exit_hook", "interpreter_exit_drain_awaitable"),
+    "interpreter_exit_drain_engine",
 }
 PRINTED = {"__Pyx_WriteUnraisable"}
 NEW_OBJECTS = {"PyList_New", "PyTuple_New", "PyTuple_Pack", "PyDict_New"}
