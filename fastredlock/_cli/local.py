@@ -116,6 +116,13 @@ def demo(words: Sequence[str]) -> int:
         help="time between reading and writing the counter, 0 to 1000 (default: 1)",
     )
     asked = parser.parse_args(words)
-    from ..demo.play import play  # not for --help
+    from ..demo.play import CANNOT_RUN, play  # not for --help
 
-    return play(asked, _ending())
+    try:
+        from ..demo.view import View  # the only module that needs rich
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "rich":
+            raise
+        text = "the demo needs rich: run `pip install 'fastredlock[demo]'`"
+        raise CommandError(text, CANNOT_RUN) from error
+    return play(asked, _ending(), View)

@@ -27,7 +27,7 @@ from dataclasses import dataclass, field
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.resource_tracker import ensure_running
 from secrets import token_hex
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from .. import AcquireError, ConfigurationError, FastRedlock, Lease
 from .._cli import CommandError
@@ -334,13 +334,18 @@ def refuse_signals(ending: Collection[int]) -> None:
         raise CommandError(f"ended by {signal.Signals(number).name}", 128 + number)
 
 
-def play(asked: Namespace, ending: Collection[int]) -> int:
-    """Play the demo, return its exit status. `ending` are signals, which it blocks."""
+def play(
+    asked: Namespace, ending: Collection[int], new_view: Callable[[str], Any]
+) -> int:
+    """Play the demo, return its exit status.
+
+    `ending` are signals, which it blocks; `new_view` makes what shows it, of a title.
+    """
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     ensure_running()  # the tracker of the pool; before Python 3.12 it unblocks signals
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     try:
-        return _play(asked, ending)
+        return _play(asked, ending, new_view)
     except BrokenProcessPool as error:
         refuse_signals(ending)  # the workers got the same signal
         raise CommandError("a worker process died", WORKER_DIED) from error
@@ -350,18 +355,13 @@ def play(asked: Namespace, ending: Collection[int]) -> int:
         raise CommandError(str(error), UNREACHABLE) from error
 
 
-def _play(asked: Namespace, ending: Collection[int]) -> int:
-    try:
-        from .view import View  # the only module that needs rich
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] != "rich":
-            raise
-        text = "the demo needs rich: run `pip install 'fastredlock[demo]'`"
-        raise CommandError(text, CANNOT_RUN) from error
+def _play(
+    asked: Namespace, ending: Collection[int], new_view: Callable[[str], Any]
+) -> int:
     owner = "your own masters" if asked.masters else f"{LOCAL_MASTERS} local masters"
     title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
     with ExitStack() as stack:
-        view = stack.enter_context(View(title))
+        view = stack.enter_context(new_view(title))
         local = stack.enter_context(_local_masters()) if not asked.masters else None
         demo = Demo(asked, local, ending, view.show)
         stack.callback(demo.close)

@@ -42,10 +42,6 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
     "cli",
     "__main__",
 )
-# Arrows against the ranks, and of circles, that are still to go.
-LEFT = {
-    ("demo.view", "demo.play"),
-}
 PUBLIC = {"", "asyncio", "client", "errors", "observer", "testing", "types"}
 # Rooms that the modules on the public names may use as well.
 BELOW = {
@@ -154,8 +150,7 @@ def packages() -> list[str]:
 
 def arrows_of(module: str) -> set[str]:
     """Return what it imports of ours, also for types alone."""
-    names = own(imports_of(module, for_types=True))
-    return {name for name in names if (module, name) not in LEFT}
+    return own(imports_of(module, for_types=True))
 
 
 @pytest.mark.parametrize("module", modules() + packages())
