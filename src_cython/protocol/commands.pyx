@@ -5,7 +5,7 @@
 # THE TABLE of the commands of a round: operation x kind x role -> script, reply.
 #
 # A new operation, a new kind of lock, or another script is a row of ROWS; its text is
-# in fastredlock/_options/scripts.py. What else is true of a kind: KIND_... (types). The
+# in fastredlock/_options/*.lua. What else is true of a kind: KIND_... (types). The
 # rows say how it is sent. Whether it waits, is handed on or is entered twice does not
 # stand here, and numbers (fencing) have a script of their own beside the rows.
 # The key is the resource and the value is the token, without prefix: so every other

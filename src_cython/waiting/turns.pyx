@@ -437,7 +437,7 @@ cdef int engine_before_release(Engine self, Round release, int64_t now_ns) excep
 # of all tries on all masters then, and when the key should have expired: so releases by
 # other clients, lost messages, and dead gates are found. A process that is notified and
 # does not answer is dropped from the queue by the next that asks or releases (the
-# scripts: _options/scripts).
+# scripts: _options/queue.lua).
 
 cdef enum:
     AT_LEAST_NS = 100_000
