@@ -386,10 +386,10 @@ awaiting_set_slots(EachCall)
 # of its own gets an error: never the lease of another.
 #
 # An entry is (caller, lease, frame). A block that joins another has a call of its own
-# in place of a lease (reentrant.py). A caller is a number: that of a thread's state,
-# which no later thread has; or it has a weak reference to a greenlet or a task, which
-# no later one at the same address equals. A task's own frames are not kept: it has none
-# but one caller. An asynchronous generator has several.
+# in place of a lease (Join of _locking/lock.py). A caller is a number: that of a
+# thread's state, which no later thread has; or it has a weak reference to a greenlet or
+# a task, which no later one at the same address equals. A task's own frames are not
+# kept: it has none but one caller. An asynchronous generator has several.
 #
 # An entry is noted and taken off by functions of C, for the reason given in lease:
 # no signal comes between the end of a body and the release of its lease. Before 3.12 a
