@@ -1,4 +1,4 @@
-"""The Lua scripts, which the first client reads from the files beside this one.
+"""The Lua scripts, from the files beside this one, which the first client takes apart.
 
 Each file is valid Lua 5.1. A function is a script: what a server gets is its body, two
 columns to the left. A local function is a part of scripts: `--@ name` in a body is the
@@ -9,7 +9,8 @@ its SHA1, which no server needs to compute.
 from __future__ import annotations
 
 import os
-from functools import cache
+from functools import cache, lru_cache
+from typing import Any
 
 from .._core import Script
 
@@ -18,6 +19,14 @@ try:  # what hashlib itself has where there is no OpenSSL, which takes 4 ms to l
 except ImportError:
     from hashlib import sha1
 
+# Read with this module, and by what has loaded it: so they are those of its version,
+# need no descriptor later, and may be in an archive.
+LOADER: Any = __spec__.loader
+FOLDER = os.path.dirname(__file__)
+FILES: dict[str, bytes] = {
+    name: LOADER.get_data(os.path.join(FOLDER, f"{name}.lua"))
+    for name in ("locks", "queue", "fences")
+}
 PROBE_CALL = b"return 1"  # for a release script of others, whose commands are not known
 
 
@@ -25,10 +34,10 @@ PROBE_CALL = b"return 1"  # for a release script of others, whose commands are n
 def _functions() -> dict[str, tuple[str, bytes]]:
     """Return the file of each script, "" of a part, and its body."""
     functions = {}
-    for file in ("locks", "queue", "fences"):
-        with open(os.path.join(os.path.dirname(__file__), f"{file}.lua"), "rb") as lua:
-            texts = lua.read().split(b"\nend\n")
-        for text in texts:  # not by a regular expression: one takes 1 ms to compile
+    for file, content in FILES.items():
+        for text in content.split(
+            b"\nend\n"
+        ):  # not by a regular expression: one takes 1 ms to compile
             for head, its_file in ((b"\nfunction ", file), (b"\nlocal function ", "")):
                 _, is_found, function = text.partition(head)
                 if is_found:
@@ -48,7 +57,7 @@ def source_of(name: str) -> bytes:
     return source
 
 
-@cache
+@lru_cache(16)  # prefixes: there may be one for each tenant
 def scripts_of(file: str, prefix: bytes = b"") -> dict[str, Script]:
     """Return the scripts of a file, by the names of protocol/commands.pyx."""
     return {
