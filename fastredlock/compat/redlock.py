@@ -107,6 +107,7 @@ class Redlock(Refusing):
             raise CannotObtainLock("Failed to connect to the majority of redis servers")
         self.retry_count: int = retry_count or self.default_retry_count
         self.retry_delay: float = retry_delay or self.default_retry_delay
+        self.clock_drift_factor = type(self).clock_drift_factor  # read here, and once
         self._locks = self._connected()
 
     @property

@@ -183,7 +183,7 @@ class Refusing:
                 raise refused(cls, name)
 
     def __setattr__(self, name: str, value: object) -> None:
-        was_read = name in self._READ_ONCE and hasattr(self, name)
+        was_read = name in self._READ_ONCE and name in vars(self)
         if was_read or name in self._NOT_RUN:
             raise refused(type(self), name)
         super().__setattr__(name, value)

@@ -36,7 +36,7 @@ class Lock(BaseLock):
     are seconds; a `timeout` of None or 0 leaves the key until it is released.
     """
 
-    _new_locks = partial(patient_locks, FastRedlock)
+    _new_locks = staticmethod(partial(patient_locks, FastRedlock))
 
     def __enter__(self) -> Lock:
         held = self.local.token

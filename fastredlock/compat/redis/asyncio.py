@@ -28,7 +28,7 @@ logger: Logger = getLogger("redis.asyncio.lock")  # filters of the warning name 
 class Lock(BaseLock):
     """Take a lock as redis.asyncio's does, on clients as the blocking Lock's."""
 
-    _new_locks = partial(patient_locks, FastRedlock)
+    _new_locks = staticmethod(partial(patient_locks, FastRedlock))
 
     async def __aenter__(self) -> Lock:
         if await self.acquire():
