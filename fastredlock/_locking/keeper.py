@@ -31,6 +31,7 @@ from .._core import (
     DriverFields,
     LeaseFields,
     Round,
+    StateError,
     Terms,
     blocking_run,
     draw_fraction,
@@ -368,7 +369,7 @@ class BaseKeeper:
             rounds, others = kept_begin(engine, renewals, taken, time_ns)
             for kept, round in others:
                 kept.begin_renewal(round, now_ns)
-            with suppress(ClosedError):
+            with suppress(ClosedError, StateError):  # closed, or another loop's
                 self._run(Batch(rounds), partial(self._end, renewals, rounds))
                 return
         for kept in renewals:  # no longer; their losses are still reported

@@ -160,7 +160,10 @@ class BaseLease(LeaseFields):
     def _is_adopted(self) -> bool:
         # Taken by another process: nothing is known of its validity. A quorum that
         # still has the token has had it all the time, so an extension is sound.
-        return not self._round.is_opened and self._valid_until_ns == 0
+        if self._round.is_opened or self._valid_until_ns != 0:
+            return False
+        made: Validity | None = self._round.lease_state
+        return made is None or not made.is_lost
 
     def check(self) -> None:
         """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
@@ -291,7 +294,7 @@ class BaseLease(LeaseFields):
             return self._status is GONE
         if self.is_valid or (self._is_adopted() and not self._is_parents()):
             return False
-        if made is not None:
+        if made is not None and made.was_kept:
             made.is_lost = True
         return True
 

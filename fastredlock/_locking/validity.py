@@ -47,8 +47,9 @@ def extended(lease: LeaseFields) -> Validity:
     """Return the record, with bounds, in which a renewal under way counts."""
     validity = validity_of(lease)
     validity.begin_bounds()
-    if validity.renewal is not None:
-        validity._count(validity.renewal)
+    renewal = validity.renewal  # read once: its keeper may let go of it meanwhile
+    if renewal is not None:
+        validity._count(renewal)
     if validity.awaited:
         validity.unanswered.add(Past(lease._round.terms, validity.awaited))
     return validity
@@ -137,7 +138,7 @@ class Validity(ValidityFields):
         """Count a renewal that began before there were bounds."""
         self.unanswered.add(renewal)
         if not renewal.closed_ns:
-            bound_ns = renewal.valid_until_ns or self.validity_ns
+            bound_ns = renewal.valid_until_ns or self.valid_until_ns
             self.under_way.setdefault(renewal, [bound_ns])
             if renewal.closed_ns:  # its keeper may have looked before
                 self.under_way.pop(renewal, None)
@@ -157,7 +158,8 @@ class Validity(ValidityFields):
 
     def let_go(self, renewal: Round) -> None:
         """Let go of a renewal that ended some time ago."""
-        self.awaited |= renewal.may_hold
+        if self.bounds is None or renewal not in self.unanswered:
+            self.awaited |= renewal.may_hold
         if self.renewal is renewal:
             self.renewal = None
 
@@ -180,9 +182,13 @@ class Validity(ValidityFields):
         No report but of a loss before that, of which nobody was notified.
         """
         lease, until_ns = self(), self.valid_until_ns
-        if lease is not None and (
-            lease._driver.now_ns() >= until_ns
-            and (until_ns > 0 or self.is_lost or lease._round.is_opened)
+        if (
+            lease is not None
+            and self.was_kept
+            and (
+                lease._driver.now_ns() >= until_ns
+                and (until_ns > 0 or self.is_lost or lease._round.is_opened)
+            )
         ):
             self.report(lease)
             self.is_lost = True

@@ -386,7 +386,53 @@ def test_renewal_that_masters_never_answered_binds_a_longer_extension(
     assert lease.extend(60) <= 10
 
 
+def extended_and_kept(desk: Desk) -> tuple[Lease, Validity]:
+    lease = taken(desk.locks)
+    lease.extend(60)
+    kept = validity_of(lease)
+    kept.until_ns = None
+    desk.keeping.add(kept, desk.now)
+    return lease, kept
+
+
+def test_renewal_of_many_that_is_begun_does_not_end_an_extension_by_hand(
+    desk: Desk,
+) -> None:
+    """Seen: the end from before the first extension counted as its bound."""
+    lease, kept = extended_and_kept(desk)
+    desk.locks.now += 20 * S
+    kept.renewal = lease._driver.engine.new_extension(lease._round, kept.terms)
+    assert lease.extend(60) > 30
+    assert lease.is_valid
+
+
+def test_renewal_that_was_answered_late_binds_no_extension_any_more(
+    desk: Desk,
+) -> None:
+    """Seen: it counted for ever where the lease was extended before it was kept."""
+    lease, kept = extended_and_kept(desk)
+    renewals, _ = desk.wait()
+    while not renewals:
+        renewals, _ = desk.wait()
+    desk.renew(renewals, "...")
+    unanswered = kept.renewal
+    assert unanswered is not None
+    desk.renew(desk.wait()[0], "GGG")
+    cast(unanswered, "GGG", desk.now)
+    assert lease.extend(60) > 50
+
+
 # ---- adopted
+
+
+def test_adopted_lease_that_was_seen_lost_is_not_extended_again(desk: Desk) -> None:
+    """Seen: after lost.is_set() it was sent, and returned 0.0."""
+    lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
+    lease.extend()
+    desk.locks.now += 11 * S
+    assert lease.lost.is_set()
+    with pytest.raises(LeaseLostError, match="its validity is over"):
+        lease.extend()
 
 
 def adopt(desk: Desk) -> Lease:
