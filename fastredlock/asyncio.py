@@ -58,7 +58,9 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     __slots__ = ()
 
     _driver: LoopDriver
-    _new_driver, _new_lease, _new_lock = LoopDriver, Lease, Lock
+    _new_driver = LoopDriver
+    _new_lease = Lease
+    _new_lock = Lock
     _new_rate = AwaitableRate
 
     # --- taking -----------------------------------------------------------------------

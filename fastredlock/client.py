@@ -71,7 +71,10 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     __slots__ = ()
 
     _driver: Driver
-    _new_driver, _new_lease, _new_lock, _new_rate = Driver, Lease, Lock, Rate
+    _new_driver = Driver
+    _new_lease = Lease
+    _new_lock = Lock
+    _new_rate = Rate
 
     # --- taking -----------------------------------------------------------------------
 

@@ -59,11 +59,11 @@ class Block:
     __slots__ = ("around", "is_ended", "is_left", "key", "span")
 
     def __init__(self, key: tuple[Telemetry, Resource], span: Span) -> None:
-        self.key = key
-        self.span = span
-        self.around = get_current()
-        self.is_left = False  # the block
-        self.is_ended = False  # its lease, and so the span
+        self.key: tuple[Telemetry, Resource] = key
+        self.span: Span = span
+        self.around: Any = get_current()  # a context of OpenTelemetry
+        self.is_left: bool = False  # the block
+        self.is_ended: bool = False  # its lease, and so the span
 
 
 # Of the blocks around, the innermost first; one that is left, until its lease ends.

@@ -54,6 +54,8 @@ class BaseLock(LockEntries):
     _driver: BaseDriver
     _resource: Any  # Resource, or a function
     _lease: type[BaseLease]
+    _is_reentrant: bool
+    _skip: Skip | None
 
     def __init__(
         self,

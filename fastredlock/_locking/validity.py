@@ -64,6 +64,14 @@ class Validity(ValidityFields):
 
     __slots__ = ()
 
+    # As the core has them; a checker of types would infer narrower ones from here.
+    validity_ns: int
+    until_ns: int | None
+    failed: Round | None
+    awaited: int
+    is_lost: bool
+    on_lost: Any
+
     # --- extensions -------------------------------------------------------------------
 
     def begin(self, round: Round, extension: object, now_ns: int) -> None:

@@ -234,15 +234,16 @@ class Demo:
         ending: Collection[int],  # the signals that end it
         show: Callable[[Demo], None],
     ) -> None:
-        self.workers, self.local = asked.workers, local
+        self.workers: int = asked.workers
+        self.local: LocalMasters | None = local
         self._ending, self._show = ending, show
         side = min(SIDE_SECONDS, asked.seconds / 5)
-        self.phases = (
+        self.phases: tuple[Phase, Phase, Phase] = (
             Phase("without the lock", without_lock, side),
             Phase("with the lock", with_lock, asked.seconds - 2 * side),
             Phase("one worker alone", alone, side),
         )
-        self.conditions = ["up"] * LOCAL_MASTERS
+        self.conditions: list[str] = ["up"] * LOCAL_MASTERS
         self.events: list[tuple[float, str]] = []  # s, what happened
         self._started = time.monotonic()
         urls = local.urls if local else asked.masters

@@ -128,8 +128,8 @@ class Keyspace:
         self.now_us = 0
         self.writes_refused = b""  # an error reply to each write
         self.memory_refused = b""  # an error reply to those that need memory
-        self.has_written = False  # the script that runs
-        self.pushes = Pushes()
+        self.has_written: bool = False  # the script that runs
+        self.pushes: Pushes = Pushes()
         self._entries: dict[bytes, tuple[bytes | Set, int]] = {}  # value, gone at (us)
 
     def items(self) -> list[tuple[bytes, bytes | Set]]:
@@ -319,7 +319,7 @@ class Model:
     """One master."""
 
     def __init__(self) -> None:
-        self.keys = Keyspace()
+        self.keys: Keyspace = Keyspace()
         self._lua = Lua(self.keys.commands())
         self.native = b""  # DELIFEQ (Valkey 9.0) or DELEX (Redis 8.4), where it has one
         self._commands: dict[bytes, Callable[[list[bytes]], bytes]] = {
@@ -336,9 +336,11 @@ class Model:
 
     def start(self, run_id: bytes, started_s: int) -> None:
         """Begin a process that has the same keys: no scripts, no connections."""
-        self.run_id, self.started_s = run_id, started_s
+        self.run_id: bytes = run_id
+        self.started_s: int = started_s
         self.loaded: dict[bytes, Callable[..., Any]] = {}  # by SHA1
-        self.keys.pushes = self.pushes = Pushes()
+        self.pushes: Pushes = Pushes()
+        self.keys.pushes = self.pushes
         self.killed: set[object] = set()  # connections
         self._clients: dict[int, object] = {}  # connections, by client id
         self._ids = 0

@@ -66,8 +66,10 @@ class World:
     def __init__(self, n: int, auto_advance: bool) -> None:
         self._now_ns = EPOCH_NS
         self.auto_advance = auto_advance
-        self.changed = threading.Condition(threading.RLock())
-        self.called_at = time.monotonic()  # in real time, the last call of anybody
+        self.changed: threading.Condition = threading.Condition(threading.RLock())
+        self.called_at: float = (
+            time.monotonic()
+        )  # in real time, the last call of anybody
         self.calls: list[Callable[[], None]] = []  # of on_lost, to be made
         self.sleepers: list[int] = []  # when their delays end
         self.servers: list[Server] = []
@@ -245,8 +247,9 @@ class Server:
     """One master: a model, with a run and connections; `clock` is its wall clock."""
 
     def __init__(self, name: str, index: int, clock: Callable[[], int]) -> None:
-        self.name, self._index, self._clock = name, index, clock
-        self.model = Model()
+        self.name: str = name
+        self._index, self._clock = index, clock
+        self.model: Model = Model()
         self.connections: list[Connection] = []
         self._starts = 0
         self.start()
@@ -259,7 +262,7 @@ class Server:
         self.model.start(run_id, self._clock() // 10**9 - UPTIME_S)
         self.model.keys.clear()
         self._has_voted_for_long = False
-        self.is_down = False
+        self.is_down: bool = False
 
     def stop(self) -> None:
         """End the process, with its connections."""
@@ -293,9 +296,9 @@ class Connection:
 
     def __init__(self, server: Server) -> None:
         self.server = server
-        self.inbox = b""
-        self.error = ""
-        self.is_reported = False  # that it is open
+        self.inbox: bytes = b""
+        self.error: str = ""
+        self.is_reported: bool = False  # that it is open
         self._reader = Reader(notEnoughData=INCOMPLETE)
 
     def send(self, data: bytes) -> None:

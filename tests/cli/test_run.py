@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -94,7 +95,7 @@ def test_run_with_permits_when_the_command_adopts_its_slot_then_it_is_the_lock(
         "lease = f.FastRedlock.from_env().adopt("
         "e['FASTREDLOCK_RESOURCE'], e['FASTREDLOCK_TOKEN']); print(lease.extend() > 0)"
     )
-    words = ("run", "--permits", "2", KEY, "--", "python3", "-c", adopt)
+    words = ("run", "--permits", "2", KEY, "--", sys.executable, "-c", adopt)
     assert start(*words).end() == (0, "True\n", "")
 
 

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import ssl
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from threading import Thread
 
 import trustme
 
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _any_port
+from tests.support.tls_pipe import Pipe
 
 # Said by a server built without TLS: Redis before 7, and Redis and Valkey from then on.
 _NO_TLS = ("Bad directive", "Failed finding TLS support")
@@ -77,7 +76,8 @@ def tls_master(
                 raise
             masters = opened.enter_context(LocalMasters(1, options=options))
             context = certificates.server_context(wants_client, version)
-            port = opened.enter_context(tls_pipe(masters.ports[0], context))
+            target = ("127.0.0.1", masters.ports[0])
+            port = opened.enter_context(Pipe(target, tls=context)).address[1]
         yield masters, port
 
 
@@ -91,42 +91,3 @@ def started_with_tls(*options: str) -> tuple[LocalMasters, int]:
         except RuntimeError as error:
             if f":{port}: bind: Address already in use" not in str(error):
                 raise
-
-
-@contextmanager
-def tls_pipe(target: int, tls: ssl.SSLContext) -> Iterator[int]:
-    """Speak TLS on a port, and plain text with the server on port `target`."""
-
-    async def pass_on(source: asyncio.StreamReader, to: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while data := await source.read(65536):
-                to.write(data)
-                await to.drain()
-        to.close()
-
-    async def serve(read: asyncio.StreamReader, write: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            plain = await asyncio.open_connection("127.0.0.1", target)
-            await asyncio.gather(pass_on(read, plain[1]), pass_on(plain[0], write))
-        write.close()
-
-    async def end() -> None:
-        others = asyncio.all_tasks() - {asyncio.current_task()}
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
-
-    loop = asyncio.new_event_loop()
-    loop.set_exception_handler(lambda *_: None)  # clients that refuse us
-    begun = asyncio.start_server(serve, "127.0.0.1", 0, ssl=tls)
-    server = loop.run_until_complete(begun)
-    thread = Thread(target=loop.run_forever, daemon=True)
-    thread.start()
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join()
-        server.close()
-        loop.run_until_complete(end())
-        loop.close()
