@@ -678,10 +678,10 @@ class ValidityFields(ReferenceType[Any]):
 
 def set_first(owner: object, name: str, new: _T) -> _T: ...
 def kept_due(
-    bucket: list[Any], now_ns: int, renewals: list[Any], acquired: list[Round]
+    bucket: list[Any], now_ns: int, renewals: list[Any], grants: list[Round]
 ) -> tuple[list[Any], int]: ...
 def kept_begin(
-    engine: Engine, renewals: list[Any], acquired: list[Round], time_ns: int
+    engine: Engine, renewals: list[Any], grants: list[Round], time_ns: int
 ) -> tuple[list[Round], list[tuple[Any, Round]]]: ...
 def kept_end(
     renewals: list[Any],

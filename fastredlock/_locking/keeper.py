@@ -359,14 +359,14 @@ class BaseKeeper:
     def _step(self, now_ns: int) -> None:
         """Report what is lost, and renew what is due."""
         engine = self._driver.engine
-        renewals, taken, lost = self._keeping.due(now_ns)
+        renewals, grants, lost = self._keeping.due(now_ns)
         if lost:
             self._report([(kept, None) for kept in lost], now_ns)
         if not renewals:
             return
         if not engine.is_closed:
             time_ns = self._keeping.time_for_renewals(now_ns)
-            rounds, others = kept_begin(engine, renewals, taken, time_ns)
+            rounds, others = kept_begin(engine, renewals, grants, time_ns)
             for kept, round in others:
                 kept.begin_renewal(round, now_ns)
             with suppress(ClosedError, StateError):  # closed, or another loop's

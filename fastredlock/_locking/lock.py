@@ -79,7 +79,7 @@ class BaseLock(LockEntries):
 
     def _begin(self) -> Any:
         """Return the call that takes the lock, or joins a block: run, or awaited."""
-        if self._skip is Skip.BLOCK:
+        if self._skip is not None and self._skip is Skip.BLOCK:
             raise ConfigurationError(BLOCK)
         ttl, timeout, keep = self._ttl, self._timeout, self._keep
         if self._is_reentrant and (lease := joined(self)) is not None:

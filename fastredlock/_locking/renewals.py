@@ -75,7 +75,7 @@ class Due(NamedTuple):
     """What is to be done now."""
 
     renewals: list[Validity]
-    taken: list[Round]  # which acquired these leases, in the same order
+    grants: list[Round]  # the rounds of these leases, in the same order
     lost: list[Validity]  # by the clock
 
 
@@ -169,12 +169,12 @@ class Keeping:
             self._before_ns, self._shortest_ns = self._shortest_ns, EPOCH_NS
             self._epoch_ns = now_ns + EPOCH_NS
         renewals: list[Validity] = []
-        taken: list[Round] = []
+        grants: list[Round] = []
         lost: list[Validity] = []
         soonest_ns = 1 << 63
         while self._keys and self._keys[0] <= now_ns:
             bucket = self._buckets.pop(heappop(self._keys))
-            others, end_ns = kept_due(bucket, now_ns, renewals, taken)
+            others, end_ns = kept_due(bucket, now_ns, renewals, grants)
             soonest_ns = min(soonest_ns, end_ns)
             for kept in others:
                 kept.bucket = None
@@ -186,7 +186,7 @@ class Keeping:
                     lost.append(kept)
                 elif kept.until_ns is None or now_ns < kept.until_ns:
                     renewals.append(kept)
-                    taken.append(lease._round)
+                    grants.append(lease._round)
                     soonest_ns = min(soonest_ns, end_ns)
                 else:  # not renewed any more; its end is reported in any case
                     self._put(kept, reported_ns(end_ns, pace))
@@ -194,7 +194,7 @@ class Keeping:
         self._soonest_ns = soonest_ns
         for kept in renewals[most:]:
             self._put(kept, now_ns)
-        return Due(renewals[:most], taken[:most], lost)
+        return Due(renewals[:most], grants[:most], lost)
 
     def time_for_renewals(self, now_ns: int) -> int:
         """Return how long (ns) renewals may take: no loss may be reported late.

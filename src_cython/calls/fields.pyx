@@ -494,7 +494,7 @@ cdef inline bint kept_is_plain(ValidityFields self) noexcept:
 
 
 def kept_due(
-    list bucket not None, int64_t now_ns, list renewals not None, list acquired not None
+    list bucket not None, int64_t now_ns, list renewals not None, list grants not None
 ):
     """Add the plain ones to be renewed now, and the rounds that took their leases.
 
@@ -518,24 +518,24 @@ def kept_due(
         else:
             kept.bucket = None
             renewals.append(kept)
-            acquired.append(lease._round)
+            grants.append(lease._round)
             soonest_ns = min(soonest_ns, kept.validity_ns)
     return others, soonest_ns
 
 
 def kept_begin(
-    Engine engine not None, list renewals not None, list acquired not None,
+    Engine engine not None, list renewals not None, list grants not None,
     int64_t time_ns,
 ):
     """Make the rounds that renew these, each for time_ns at most: (rounds, others).
 
-    `acquired`: the rounds that took their leases. The others, each with its round, are
+    `grants`: the rounds of their leases. The others, each with its round, are
     those that were extended by hand.
     """
     cdef ValidityFields kept
     cdef Round grant, round
     cdef list rounds = [], others = []
-    for kept, grant in zip(renewals, acquired):
+    for kept, grant in zip(renewals, grants):
         round = engine_new_extension(engine, grant, kept.terms)
         if time_ns < round.terms.timeout_ns:
             round.left_ns = time_ns
