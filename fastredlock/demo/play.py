@@ -363,7 +363,9 @@ def _play(
     title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
     with ExitStack() as stack:
         view = stack.enter_context(new_view(title))
-        local = stack.enter_context(_local_masters()) if not asked.masters else None
+        local = (
+            stack.enter_context(_local_masters(ending)) if not asked.masters else None
+        )
         demo = Demo(asked, local, ending, view.show)
         stack.callback(demo.close)
         status = demo.run()
@@ -371,8 +373,9 @@ def _play(
     return status
 
 
-def _local_masters() -> LocalMasters:
+def _local_masters(ending: Collection[int]) -> LocalMasters:
     try:
         return LocalMasters(LOCAL_MASTERS)
     except (OSError, RuntimeError) as error:
+        refuse_signals(ending)  # the servers got the same signal
         raise CommandError(str(error), CANNOT_RUN) from error

@@ -16,6 +16,8 @@ import pytest
 import redis
 
 from fastredlock import MasterVote, QuorumUnreachableError, Vote
+from fastredlock._cli import CommandError
+from fastredlock.demo import play
 from fastredlock.demo.play import MOST_VOTES, Outcome
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
@@ -126,6 +128,25 @@ def test_demo_leaves_nothing_when_interrupted(
     assert status == 128 + number
     assert err == f"fastredlock demo: ended by {number.name}\n"
     assert wait_until(lambda: not demo.left(), Demo.patience)
+
+
+def test_demo_when_a_signal_ends_its_servers_too_then_names_the_signal(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: "a server has ended" with status 2, for Ctrl-C while they started."""
+
+    def interrupted(count: int) -> None:
+        signal.raise_signal(signal.SIGINT)
+        raise RuntimeError("a server has ended")
+
+    monkeypatch.setattr(play, "LocalMasters", interrupted)
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        with pytest.raises(CommandError, match="ended by SIGINT"):
+            play._local_masters({signal.SIGINT})
+    finally:
+        signal.sigtimedwait({signal.SIGINT}, 0)
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @pytest.mark.slow
