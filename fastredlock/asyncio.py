@@ -88,7 +88,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
         it is lost. `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
-        raise NotImplementedError  # its body is in src_cython/calls/acquire.pyx
+        raise NotImplementedError  # its body is in src_cython/calls/call.pyx
 
     @marked_coroutine
     def acquire_all(

@@ -43,9 +43,8 @@ include "master/master.pyx"             # one master: its state, when it votes
 include "master/connection.pyx"         # from an address to READY; sent; its end
 include "master/replies.pyx"            # bytes -> replies -> votes, pushes, numbers
 
-include "drivers/greenlets.pyx"         # waiting under gevent or eventlet
 include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay
-include "drivers/leader.pyx"            # threads that share an engine: one leads
+include "drivers/leader.pyx"            # threads that share an engine; greenlets
 
 include "engine/masters.pyx"            # rounds, connections, and what is sent
 
@@ -53,16 +52,15 @@ include "waiting/gate.pyx"              # the master that keeps a queue: asked, 
 include "waiting/turns.pyx"             # from one holder to the next; callers that wait
 
 include "engine/pass.pyx"               # a round starts, is judged; one pass, in stages
-include "engine/ending.pyx"             # what must be in before an end; steps up to it
+include "engine/ending.pyx"             # what must be in before an end
 
-include "drivers/blocking.pyx"          # threads: to lead, or to follow; the exit
+include "drivers/blocking.pyx"          # threads: a step; to lead, to follow; the exit
 include "engine/engine.pyx"             # the N masters
 include "drivers/asyncio.pyx"           # an event loop runs the engine
 
 include "calls/observer.pyx"            # what is notified at the end of each call
 include "calls/fields.pyx"              # fields of drivers, leases, and kept leases
-include "calls/call.pyx"                # a call: it blocks, or is awaited
-include "calls/acquire.pyx"             # a call to take: a first try, then the policy
+include "calls/call.pyx"                # a call; to take: its tries
 include "calls/lease.pyx"               # calls to extend and release, also by a body
 
 include "drivers/by_hand.pyx"           # a driver without sockets: simulator, fuzzer

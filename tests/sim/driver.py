@@ -1,4 +1,4 @@
-"""The blocking driver of one process, mirrored: drivers/blocking and engine/ending.
+"""The blocking driver of one process, mirrored: drivers/blocking.
 
 What is mirrored is which worker calls the engine, and when: one leads, the others are
 followers, or are elected; `close` waits for the replies in flight. Whatever is decided
