@@ -31,8 +31,8 @@ from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.kept_bodies import until_cancelled
 from tests.support.keys import KEY, NOBODY, delete, settled_values, values
+from tests.support.loop_calls import until_cancelled
 from tests.support.masters import pause, resume, stop
 from tests.support.noted import handled
 from tests.support.threads import later

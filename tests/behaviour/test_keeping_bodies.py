@@ -19,13 +19,19 @@ from fastredlock import LeaseLostError
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
 from tests.support.cancellation import after_turns, with_locks
-from tests.support.kept_bodies import LONGEST, TTL, lose, until_cancelled
 from tests.support.keys import KEY, NOBODY, delete, settled_values
-from tests.support.loop_calls import taken, until
+from tests.support.loop_calls import taken, until_cancelled
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
+TTL = 0.6  # s
 # Bodies sleep for longer than they may take: a loss has to cancel that.
-in_a_body = with_locks(longest=LONGEST, ttl=TTL)
+in_a_body = with_locks(longest=5, ttl=TTL)
+
+
+def lose(lease: Lease) -> None:
+    """Let its keeper tell the loss in this moment."""
+    lease._round.lease_state.lose(LeaseLostError(lease.resource, "lost: a test"))
 
 
 def soon_lost(lease: Lease) -> None:

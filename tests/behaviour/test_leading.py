@@ -18,8 +18,8 @@ from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
 from tests.support.awaited import run_on
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, blocking
-from tests.support.kept_bodies import until_cancelled
 from tests.support.keys import KEY, NOBODY, settled_values
+from tests.support.loop_calls import until_cancelled
 from tests.support.proxy import Proxy
 from tests.support.waiting import stopwatch
 

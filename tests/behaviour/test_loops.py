@@ -34,7 +34,7 @@ from tests.support.cancellation import after_turns, on_each_loop, with_locks
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import linux_calls, portable_calls
 from tests.support.keys import KEY, NOBODY, set_all, settled_values
-from tests.support.loop_calls import epolls, pair, taken, until
+from tests.support.loop_calls import epolls, pair, taken
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import (
     Fork,
@@ -44,7 +44,7 @@ from tests.support.processes import (
 )
 from tests.support.proxy import Proxy
 from tests.support.threads import in_threads
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 DEAD = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
 

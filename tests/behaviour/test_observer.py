@@ -31,12 +31,12 @@ from tests.support.awaited import run_on
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, set_all, values
-from tests.support.loop_calls import taken, until
+from tests.support.loop_calls import taken
 from tests.support.masters import pause, stop
 from tests.support.noted import Noted, Raising, handled
 from tests.support.proxy import proxied
 from tests.support.threads import later
-from tests.support.waiting import SLACK, settled, wait_until
+from tests.support.waiting import SLACK, settled, until, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 TTL = 0.6  # s

@@ -35,10 +35,10 @@ from tests.support.calls import granted
 from tests.support.cancellation import with_locks
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, NOBODY, delete, settled_values
-from tests.support.loop_calls import taken, until
+from tests.support.loop_calls import taken
 from tests.support.threads import in_threads, later
 from tests.support.waiters import Section
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.waiting import stopwatch, until, wait_until
 
 OTHER = "orders:43"
 ENTRIES = {

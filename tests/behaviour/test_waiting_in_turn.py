@@ -38,7 +38,6 @@ from tests.support.cancellation import (
 )
 from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, flush_scripts, set_all
-from tests.support.loop_calls import until
 from tests.support.processes import Fork
 from tests.support.threads import Interrupt, alarm, in_threads, interrupt
 from tests.support.waiters import (
@@ -54,7 +53,7 @@ from tests.support.waiters import (
     queue_key,
     queued,
 )
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.waiting import stopwatch, until, wait_until
 
 # --- order ----------------------------------------------------------------------------
 

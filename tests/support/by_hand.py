@@ -49,10 +49,15 @@ def bulk(data: bytes) -> bytes:
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
-def handshake_replies(info_reply: bytes, native: bytes = NO_NATIVE) -> bytes:
-    """Encode what a server answers to a whole handshake."""
-    loaded = bulk(b"0" * 40) * 6
-    return HELLO + b"+OK\r\n" + info_reply + native + loaded + ALLOWED * 2
+def handshake_replies(
+    info_reply: bytes,
+    native: bytes = NO_NATIVE,
+    loads: int = 6,
+    probed: bytes = ALLOWED * 2,
+) -> bytes:
+    """Encode what a server answers to a whole handshake: it loads so many scripts."""
+    loaded = bulk(b"0" * 40) * loads
+    return HELLO + b"+OK\r\n" + info_reply + native + loaded + probed
 
 
 def mark(left_ms: int = -2, holder: bytes = b"x") -> bytes:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-import time
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -14,7 +12,6 @@ from typing import Any
 from fastredlock import ReleaseStatus
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.keys import KEY
-from tests.support.waiting import PATIENCE
 
 
 async def taken(locks: FastRedlock, key: str = KEY, **options: Any) -> Lease:
@@ -24,18 +21,15 @@ async def taken(locks: FastRedlock, key: str = KEY, **options: Any) -> Lease:
     return lease
 
 
-async def until(claim: Callable[[], object], within: float = PATIENCE) -> None:
-    """Wait on the loop for a claim to come true."""
-    ends = time.monotonic() + within
-    while not claim():
-        assert time.monotonic() < ends
-        await asyncio.sleep(0.001)
-
-
 async def pair(locks: FastRedlock, key: str = KEY) -> None:
     """Take and release it."""
     lease = await taken(locks, key, timeout=2)
     assert await lease.release() is ReleaseStatus.RELEASED
+
+
+async def until_cancelled() -> None:
+    """Sleep for longer than a test may take: something has to cancel that."""
+    await asyncio.sleep(60)
 
 
 def epolls() -> dict[int, list[tuple[str, str]]]:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, Lease, ReleaseStatus
 from fastredlock._core import (
     Batch,
     Engine,
@@ -32,11 +32,13 @@ from fastredlock._options.settings import Settings
 
 MS = 1_000_000  # ns
 S = 1_000_000_000  # ns
+VALIDITY_NS = 9_898 * MS  # of a ttl of 10 s
 T0 = 10**18  # when every round of these tests is opened: after any real clock
 TERMS = Terms(10_000, 102 * MS, 500 * MS)  # what a ttl of 10 s comes to
 TOKEN = b"the-token-nobody-may-see"
 WON, TAKEN = Verdict.WON, Verdict.TAKEN
 UNREACHABLE, TOO_LATE, OPEN = Verdict.UNREACHABLE, Verdict.TOO_LATE, Verdict.OPEN
+RELEASED, GONE = ReleaseStatus.RELEASED, ReleaseStatus.GONE
 VOTES = {"G": Vote.GRANTED, "T": Vote.TAKEN, "F": Vote.FAILED, "E": Vote.FAILED}
 
 
@@ -256,3 +258,14 @@ class ScriptedLocks(FastRedlock):
             self.now = max(self.now, round.deadline_ns)
             round.on_deadline(self.now)
         round.confirm(self.now)
+
+
+def taken(locks: FastRedlock, ttl: float | None = None) -> Lease:
+    """Take a lock that is free."""
+    lease = locks.acquire("orders:42", ttl=ttl, timeout=0)
+    assert lease is not None
+    return lease
+
+
+def seconds(ns: int) -> object:
+    return pytest.approx(ns / 1e9, abs=1e-9)

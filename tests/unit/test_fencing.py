@@ -16,7 +16,7 @@ from fastredlock._core import (
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
-from tests.support.by_hand import MS, TERMS, S, said_of
+from tests.support.by_hand import MS, TERMS, S, said_of, sent
 from tests.support.fenced import (
     KEPT_MS,
     NOT_OURS,
@@ -30,7 +30,6 @@ from tests.support.fenced import (
     is_write,
     number,
     ready_engine,
-    sent,
 )
 
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"

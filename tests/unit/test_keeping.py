@@ -17,8 +17,16 @@ from fastredlock._locking import renewals
 from fastredlock._locking.keeper import KeepAlive
 from fastredlock._locking.renewals import Keeping
 from fastredlock._locking.validity import NEVER_KEPT_NS, Validity, validity_of
-from tests.support.leases import RELEASED, VALIDITY_NS, taken
-from tests.support.rounds import MS, T0, S, ScriptedLocks, cast
+from tests.support.rounds import (
+    MS,
+    RELEASED,
+    T0,
+    VALIDITY_NS,
+    S,
+    ScriptedLocks,
+    cast,
+    taken,
+)
 
 NEVER_NS = 1 << 62
 THIRD_NS = 10 * S // 3

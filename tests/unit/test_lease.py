@@ -25,8 +25,18 @@ from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation
 from fastredlock._locking.driver import Driver
 from fastredlock._locking.validity import validity_of
-from tests.support.leases import GONE, RELEASED, VALIDITY_NS, seconds, taken
-from tests.support.rounds import MS, S, ScriptedLocks, cast, in_child
+from tests.support.rounds import (
+    GONE,
+    MS,
+    RELEASED,
+    VALIDITY_NS,
+    S,
+    ScriptedLocks,
+    cast,
+    in_child,
+    seconds,
+    taken,
+)
 from tests.support.settings import MASTERS
 
 UNKNOWN = ReleaseStatus.UNKNOWN

@@ -10,8 +10,15 @@ from fastredlock import ConfigurationError, Lease, LeaseLostError, NotExtendedEr
 from fastredlock._core import Operation, Round
 from fastredlock._locking.each import ExtendEach
 from fastredlock._locking.validity import extended
-from tests.support.leases import VALIDITY_NS, seconds, taken
-from tests.support.rounds import MS, S, ScriptedLocks, in_child
+from tests.support.rounds import (
+    MS,
+    VALIDITY_NS,
+    S,
+    ScriptedLocks,
+    in_child,
+    seconds,
+    taken,
+)
 
 # ---- extend
 

@@ -14,8 +14,7 @@ from fastredlock._core import Operation, lock_enter
 from fastredlock._locking import blocking
 from fastredlock._locking.blocking import Lock
 from fastredlock._locking.lock import Join
-from tests.support.leases import seconds
-from tests.support.rounds import S, ScriptedLocks
+from tests.support.rounds import S, ScriptedLocks, seconds
 
 NOBODYS = (None, None, None)
 

@@ -28,8 +28,7 @@ from tests.support.by_hand import (
     new_engine,
     said_of,
 )
-from tests.support.gate_by_hand import KEY, Gate
-from tests.support.slow_gate_by_hand import GATE, LAST, NEXT, TELL, Gates
+from tests.support.gate_by_hand import GATE, KEY, LAST, NEXT, TELL, Gate, Gates
 
 NOW = START_NS + MS
 VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"

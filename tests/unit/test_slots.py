@@ -26,9 +26,8 @@ from fastredlock._options import scripts
 from fastredlock._options.keys import encode_resource
 from fastredlock._options.settings import Settings
 from tests.support.by_hand import MS, TERMS
-from tests.support.gate_by_hand import KEY, Gate
+from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
 from tests.support.rounds import ScriptedLocks
-from tests.support.slow_gate_by_hand import COUNT, TAKE, TELL, Gates
 from tests.support.waiters import gate_of
 
 TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)

@@ -7,11 +7,11 @@ import pytest
 from fastredlock._core import Verdict, by_hand_withdraw
 from fastredlock._options import scripts
 from tests.support.by_hand import MS, START_NS, S
-from tests.support.gate_by_hand import KEY
-from tests.support.slow_gate_by_hand import (
+from tests.support.gate_by_hand import (
     ASK,
     GATE,
     HELD,
+    KEY,
     LAST,
     NEXT,
     TAKE,
