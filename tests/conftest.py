@@ -14,7 +14,7 @@ import redis
 from fastredlock import FastRedlock
 from fastredlock._core import by_hand_queue_mistakes
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import LoopThread, awaited_locks
+from tests.support.awaited import DRIVERS, LoopThread, awaited_locks
 from tests.support.parallel import pytest_cmdline_main
 from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
 
@@ -98,10 +98,39 @@ def raw() -> Iterator[Callable[..., redis.Redis]]:
         )
 
 
+# Tests in these run over the drivers; those of some files over uvloop as well: where
+# sockets and timers decide, the loops differ.
+OVER_DRIVERS = (
+    *("tests.behaviour.", "tests.faults.", "tests.setups.test_credentials"),
+    *(
+        "tests.setups.test_otel",
+        "tests.setups.test_prometheus",
+        "tests.setups.test_tls",
+    ),
+)
+OVER_LOOPS = (
+    *("test_closing", "test_outages", "test_release", "test_waiting_in_turn"),
+    *("test_masters", "test_connections", "test_late", "test_credentials", "test_tls"),
+)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run a test over the drivers, where it is not marked for some of them."""
+    marks = metafunc.definition.iter_markers("parametrize")
+    name = metafunc.module.__name__
+    if (
+        name.startswith(OVER_DRIVERS)
+        and "driver" in metafunc.fixturenames
+        and not any("driver" in mark.args for mark in marks)
+    ):
+        drivers = DRIVERS if name.endswith(OVER_LOOPS) else DRIVERS[:2]
+        metafunc.parametrize("driver", drivers, indirect=True)
+
+
 @pytest.fixture
-def driver() -> str:
-    """Name the driver of the engine; behaviour and fault tests run over all."""
-    return "blocking"
+def driver(request: pytest.FixtureRequest) -> str:
+    """Name the driver of the engine."""
+    return str(getattr(request, "param", "blocking"))
 
 
 @pytest.fixture

@@ -9,30 +9,10 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock, Lease
-from tests.support.awaited import DRIVERS, LOOPS
+from tests.support.awaited import LOOPS
 from tests.support.calls import granted
 from tests.support.cancellation import World
 from tests.support.keys import KEY, settled_values
-
-# Where sockets and timers decide, the loops differ: these run on uvloop as well.
-OF_LOOPS = ("test_closing", "test_outages", "test_release", "test_waiting_in_turn")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test over the drivers, but those that are marked for one of them."""
-    marks = metafunc.definition.iter_markers("parametrize")
-    if "driver" in metafunc.fixturenames and not any(
-        "driver" in mark.args for mark in marks
-    ):
-        is_of_loops = metafunc.module.__name__.endswith(OF_LOOPS)
-        drivers = DRIVERS if is_of_loops else DRIVERS[:2]
-        metafunc.parametrize("driver", drivers, indirect=True)
-
-
-@pytest.fixture
-def driver(request: pytest.FixtureRequest) -> str:
-    """Name the driver of the test."""
-    return str(request.param)
 
 
 @pytest.fixture(params=LOOPS)

@@ -10,30 +10,9 @@ import redis
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import DRIVERS
 from tests.support.fake_server import FakeServer
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
-
-# Where sockets end, the loops differ: these run on uvloop as well.
-OF_SOCKETS = ("test_masters", "test_connections", "test_late")
-
-
-def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
-    """Run each test over the drivers, but those that are marked for one of them."""
-    marks = metafunc.definition.iter_markers("parametrize")
-    if "driver" in metafunc.fixturenames and not any(
-        "driver" in mark.args for mark in marks
-    ):
-        is_of_sockets = metafunc.module.__name__.endswith(OF_SOCKETS)
-        drivers = DRIVERS if is_of_sockets else DRIVERS[:2]
-        metafunc.parametrize("driver", drivers, indirect=True)
-
-
-@pytest.fixture
-def driver(request: pytest.FixtureRequest) -> str:
-    """Name the driver of the test."""
-    return str(request.param)
 
 
 @pytest.fixture

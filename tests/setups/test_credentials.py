@@ -18,7 +18,6 @@ from fastredlock import (
     QuorumUnreachableError,
 )
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import DRIVERS
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
@@ -27,12 +26,6 @@ from tests.support.waiting import stopwatch, wait_until
 
 SECRET = "pa55-word"
 ALL = "on ~* &* +@all"
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    """Run each test over all drivers."""
-    return str(request.param)
 
 
 class Vault:

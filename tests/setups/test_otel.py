@@ -25,18 +25,11 @@ from fastredlock import FastRedlock, Lease, LeaseLostError, QuorumUnreachableErr
 from fastredlock import asyncio as awaitable
 from fastredlock.otel import Telemetry, address, text_of
 from fastredlock.testing import LocalMasters, MemoryLocks
-from tests.support.awaited import DRIVERS
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import stop
 from tests.support.threads import in_threads
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    """Run each test of this file over all drivers that it is marked for."""
-    return str(request.param)
 
 
 class Exported:
@@ -105,7 +98,7 @@ def test_pair_when_observed_then_is_a_span_of_its_acquire_and_one_of_its_hold(
     assert lease.token.decode() not in acquire.to_json() + hold.to_json()
 
 
-@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@blocking
 def test_span_when_another_is_current_then_is_its_child(
     observed: FastRedlock, exported: Exported
 ) -> None:
@@ -246,7 +239,6 @@ def test_hold_when_left_by_another_thread_then_has_ended_and_changes_nothing_the
     assert parent_of(exported, "hold") is None
 
 
-@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
 def test_acquire_when_masters_are_down_then_its_span_and_metrics_say_so(
     make_locks: MakeLocks, masters: LocalMasters, exported: Exported
 ) -> None:
@@ -297,7 +289,7 @@ def test_metrics_when_locks_were_used_then_have_the_names_of_the_conventions(
     assert exported.spans("hold")[-1].status.status_code is StatusCode.ERROR
 
 
-@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@blocking
 def test_metrics_when_given_a_label_then_have_that(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:

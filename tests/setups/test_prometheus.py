@@ -22,18 +22,12 @@ from fastredlock.prometheus import Collector
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import pause, resume
 from tests.support.waiting import wait_until
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    """Run each test of this file over all drivers that it is marked for."""
-    return str(request.param)
 
 
 @pytest.fixture
@@ -108,7 +102,6 @@ def test_scrape_when_locks_were_used_then_has_their_times_and_outcomes(
     assert kinds["fastredlock_master_failures"] == "counter"
 
 
-@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
 def test_scrape_when_masters_fail_then_says_which(
     make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry
 ) -> None:
@@ -133,7 +126,7 @@ def test_scrape_when_masters_fail_then_says_which(
     resume(masters, 1)
 
 
-@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@blocking
 def test_collector_when_it_observes_several_then_sums_them_and_never_falls(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
 ) -> None:
@@ -156,7 +149,7 @@ def test_collector_when_it_observes_several_then_sums_them_and_never_falls(
     assert won() == 3
 
 
-@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@blocking
 @pytest.mark.parametrize("made", [str, None, 7, True, b"a", ("a", "b"), DRIVERS])
 def test_label_when_it_is_no_text_then_is_shown_as_text(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry, made: Any
@@ -179,7 +172,7 @@ def test_label_when_it_is_no_text_then_is_shown_as_text(
     assert found("acquires_total", outcome="unreachable", resource=label) == 0
 
 
-@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@blocking
 def test_scrape_when_it_is_of_openmetrics_then_its_parser_reads_it(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
 ) -> None:
@@ -200,7 +193,7 @@ def test_registry_when_given_a_second_collector_then_refuses_it(
     Collector(None)
 
 
-@pytest.mark.parametrize("driver", ["blocking"], indirect=True)
+@blocking
 def test_collector_when_subclassed_then_the_methods_of_the_subclass_are_called(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
 ) -> None:
@@ -283,7 +276,6 @@ def test_scrape_when_several_processes_share_their_metrics_then_sums_them(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
 def test_scrape_when_a_lease_is_kept_then_counts_what_its_keeper_did(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
 ) -> None:
@@ -299,7 +291,6 @@ def test_scrape_when_a_lease_is_kept_then_counts_what_its_keeper_did(
     assert count("leases_lost_total") == 0
 
 
-@pytest.mark.parametrize("driver", ["blocking", "asyncio"], indirect=True)
 def test_gauges_when_masters_stop_and_leases_end_then_show_what_is_so(
     make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry
 ) -> None:

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
-from tests.support.awaited import DRIVERS
 from tests.support.calls import granted, reason
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import Stranger
@@ -23,12 +22,6 @@ from tests.support.waiting import stopwatch, wait_until
 
 SPEAKS = "does the server speak"
 ROUND = 0.3  # s; the round timeout of these tests
-
-
-@pytest.fixture(params=DRIVERS)
-def driver(request: pytest.FixtureRequest) -> str:
-    """Run each test over all drivers."""
-    return str(request.param)
 
 
 @pytest.fixture(scope="module")

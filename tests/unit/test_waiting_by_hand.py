@@ -11,8 +11,8 @@ from fastredlock._core import (
 )
 from fastredlock._locking.attempt import attempts
 from fastredlock._options import scripts
-from tests.support.by_hand import TERMS, bulk
-from tests.support.gate_by_hand import KEY, MS, Gate
+from tests.support.by_hand import MS, TERMS, bulk
+from tests.support.gate_by_hand import KEY, Gate
 
 
 def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:

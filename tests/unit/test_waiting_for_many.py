@@ -7,7 +7,8 @@ from hiredis import Reader
 
 from fastredlock._core import Permits, Round, Verdict
 from fastredlock._options import scripts
-from tests.support.gate_by_hand import MS, TIME, Gate, Gates
+from tests.support.by_hand import MS
+from tests.support.gate_by_hand import TIME, Gate, Gates
 
 HELD, REFUSED = b":0\r\n:60000\r\n:0\r\n:1\r\n", b":-1\r\n:-2\r\n:0\r\n:0\r\n"
 OURS = b":1\r\n:-2\r\n:0\r\n:1\r\n"
