@@ -6,12 +6,12 @@ import gc
 from collections.abc import Iterator
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, Lease
 from tests.support.awaited import LOOPS
 from tests.support.calls import granted
 from tests.support.cancellation import World
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY, settled_values
 
 
@@ -22,7 +22,7 @@ def kind(request: pytest.FixtureRequest) -> str:
 
 
 @pytest.fixture
-def lease(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
+def lease(locks: FastRedlock, servers: Servers) -> Lease:
     """Hold KEY on all five masters for 10 s."""
     taken = granted(locks.acquire(KEY, ttl=10))
     assert settled_values(servers, [taken.token] * 5) == [taken.token] * 5
@@ -38,6 +38,6 @@ def no_collector() -> Iterator[None]:
 
 
 @pytest.fixture
-def world(servers: list[redis.Redis], urls: list[str]) -> World:
+def world(servers: Servers, urls: list[str]) -> World:
     """The masters, and another client, of a test that cancels calls."""
     return World(servers, urls)

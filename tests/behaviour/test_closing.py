@@ -29,7 +29,7 @@ from fastredlock._locking.locks import held_leases
 from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
 from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, NOBODY, flush_scripts, is_empty, settled_values
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import beside_connections, open_files, run_to_its_end
@@ -65,7 +65,7 @@ def contend(locks: FastRedlock, name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("work", [pair, pair_of_all, pairs, contend])
 def test_close_when_other_threads_take_locks_then_leaves_no_key(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], work: Work
+    make_locks: MakeLocks, urls: list[str], servers: Servers, work: Work
 ) -> None:
     """Seen: on 5 of 5 masters until the ttl."""
     seed = random.randrange(1 << 32)
@@ -117,7 +117,7 @@ def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
 
 @pytest.mark.parametrize("release", [False, True])
 def test_with_block_when_it_ends_after_close_then_releases(
-    locks: FastRedlock, servers: list[redis.Redis], release: bool
+    locks: FastRedlock, servers: Servers, release: bool
 ) -> None:
     """Seen: the key stood on 5 of 5."""
     with locks.lock(KEY, ttl=TTL) as lease:
@@ -127,7 +127,7 @@ def test_with_block_when_it_ends_after_close_then_releases(
 
 
 def test_release_when_closed_then_is_confirmed_and_leaves_no_descriptor(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     files = open_files()
     locks = make_locks(urls)
@@ -159,7 +159,7 @@ def test_release_when_closed_and_a_minority_is_away_then_reaches_the_others(
 
 
 def test_close_when_a_release_waits_for_a_quorum_then_it_reaches_the_connected(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: it was never sent, also where a master was connected and well."""
     with ExitStack() as opened:
@@ -243,7 +243,7 @@ def connection_ids(server: redis.Redis) -> set[str]:
 
 
 def test_connect_when_all_run_then_opens_one_connection_to_each(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     before = [connection_ids(server) for server in servers]  # some are ending
     locks = make_locks(urls)
@@ -300,7 +300,7 @@ def test_closed_when_used_then_says_that_it_is_closed(
 
 
 def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], driver: str
+    make_locks: MakeLocks, urls: list[str], servers: Servers, driver: str
 ) -> None:
     files, before = open_files(), [connections(server) for server in servers]
     locks = connected(make_locks(urls))
@@ -314,7 +314,7 @@ def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
 
 
 def test_close_when_a_round_was_just_lost_then_its_release_still_arrives(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     for server in servers[:3]:
         server.set(KEY, "another")
@@ -324,7 +324,7 @@ def test_close_when_a_round_was_just_lost_then_its_release_still_arrives(
 
 
 def test_close_when_scripts_were_flushed_then_every_release_still_arrives(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     for i in range(5):
         with FastRedlock(urls) as locks:
@@ -363,12 +363,12 @@ def test_with_when_the_lease_is_over_then_its_body_does_not_run(
         pytest.fail("its body runs")
 
 
-def keys(servers: list[redis.Redis]) -> set[bytes]:
+def keys(servers: Servers) -> set[bytes]:
     return {key for server in servers for key in server.keys()}  # noqa: SIM118
 
 
 def test_close_with_release_frees_every_lease_of_this_client_and_no_other(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks, other = make_locks(urls), make_locks(urls)
     others = granted(other.acquire("other"))
@@ -391,7 +391,7 @@ def test_close_with_release_frees_every_lease_of_this_client_and_no_other(
 
 
 def test_close_without_release_leaves_the_leases(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks = make_locks(urls)
     lease = granted(locks.acquire(KEY))
@@ -402,7 +402,7 @@ def test_close_without_release_leaves_the_leases(
 
 
 def test_close_with_release_leaves_what_was_adopted_or_released_alone(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks, taker = make_locks(urls), make_locks(urls)
     lease = granted(taker.acquire(KEY))
@@ -427,7 +427,7 @@ def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(
 
 @pytest.mark.slow
 def test_close_with_release_when_two_threads_close_then_both_end(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     """Seen: one for ever, with the GIL, as the other one let go of the waker."""
     words = (ending_programs.__name__, "close_by_two_threads", *urls)

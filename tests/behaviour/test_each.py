@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     ConfigurationError,
@@ -23,7 +22,7 @@ from fastredlock import (
 from fastredlock._locking.validity import extended
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import (
     NOBODY,
     delete,
@@ -59,7 +58,7 @@ def lowest(lefts: list[float | None]) -> float:
 
 
 def test_each_when_all_are_free_then_has_a_lease_of_its_own_until_its_release(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     leases = all_granted(locks.acquire_each((name for name in NAMES), ttl=20))
     assert [lease.resource for lease in leases] == NAMES
@@ -78,9 +77,8 @@ def test_each_when_all_are_free_then_has_a_lease_of_its_own_until_its_release(
 
 
 def test_acquire_each_when_some_are_taken_then_those_are_none_in_their_places(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
-    servers: list[redis.Redis],
-) -> None:  # fmt: skip
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
     set_all(servers[:3], b"another", "b")
     set_all(servers[:2], b"another", "c")
     other = make_locks(urls)
@@ -126,7 +124,7 @@ def test_lease_of_many_when_used_alone_then_is_a_lease_like_any(
 
 
 def test_each_when_some_are_lost_then_they_are_told_in_their_places(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     leases = all_granted(locks.acquire_each(["held", "released", "gone", "stolen"]))
     leases[1].release()
@@ -146,7 +144,7 @@ def test_each_when_some_are_lost_then_they_are_told_in_their_places(
 
 @blocking
 def test_release_each_when_what_it_reads_raises_then_releases_what_came_before(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: 10 of 217, where a signal came while a generator was read."""
     first, second = all_granted(locks.acquire_each(["a", "b"], ttl=60))
@@ -181,7 +179,7 @@ def test_release_each_when_one_is_no_lease_of_ours_then_releases_none(
 
 
 def test_each_when_the_scripts_were_flushed_then_all_are_released_all_the_same(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     leases = locks.acquire_each(NAMES)
     flush_scripts(servers)
@@ -228,9 +226,8 @@ def test_each_when_closed_then_says_so_and_releases_alone(
 
 
 def test_all_when_free_then_one_lease_holds_each_until_its_release(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
-    servers: list[redis.Redis],
-) -> None:  # fmt: skip
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
     other = make_locks(urls)
     lock = locks.lock_all(["b", "a", b"c", "a"], ttl=20)
     for _ in range(2):
@@ -269,7 +266,7 @@ def test_all_when_one_is_held_then_takes_none(
 
 
 def test_all_when_a_majority_holds_one_then_all_are_rolled_back_elsewhere(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     set_all(servers[:3], b"another", "b")
     assert locks.acquire_all(["a", "b"], timeout=0) is None
@@ -280,7 +277,7 @@ def test_all_when_a_majority_holds_one_then_all_are_rolled_back_elsewhere(
 
 @pytest.mark.parametrize("count", [2, 300])
 def test_lease_of_all_when_used_then_extends_and_releases_all(
-    locks: FastRedlock, servers: list[redis.Redis], count: int
+    locks: FastRedlock, servers: Servers, count: int
 ) -> None:
     names = [f"item:{i}" for i in range(count)]
     lease = granted(locks.acquire_all(names, ttl=5))
@@ -294,7 +291,7 @@ def test_lease_of_all_when_used_then_extends_and_releases_all(
 
 
 def test_lease_of_all_when_one_key_was_lost_then_extend_says_so_and_release_is_gone(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire_all(["a", "b"]))
     locks.holders("x")  # waits for what the slowest do
@@ -385,7 +382,7 @@ def test_acquire_each_when_a_quorum_is_silent_then_leaves_no_key_anywhere(
 
 
 def test_acquire_each_when_the_round_uses_the_validity_up_then_raises_and_undoes(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     with proxied(urls) as proxies:
         locks = connected(make_locks([proxy.url for proxy in proxies], round_timeout=5))
@@ -512,7 +509,7 @@ def test_extend_each_when_interrupted_then_the_next_one_extends(
 
 @pytest.mark.slow
 def test_threads_when_they_want_the_same_in_opposite_order_then_each_has_one_holder(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     names = [str(i) for i in range(500)]
 
@@ -567,7 +564,7 @@ def test_ten_thousand_of_big_keys_when_one_master_is_stalled_and_one_slow_then_g
 
 
 def test_keys_of_a_megabyte_each_when_taken_together_then_are_granted(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     leases = all_granted(locks.acquire_each([f"{i}" * (1 << 20) for i in range(9)]))
     assert locks.release_each(leases) == [RELEASED] * 9

@@ -17,7 +17,6 @@ from threading import Thread
 from types import SimpleNamespace
 
 import pytest
-import redis
 from redis.client import Monitor
 from redlock import Redlock
 
@@ -35,7 +34,7 @@ from fastredlock import (
 from fastredlock._options.keys import new_token_source
 from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, values
 from tests.support.lock_process import line_of, take, worker
 from tests.support.masters import stop
@@ -69,7 +68,7 @@ def test_resource_when_it_is_none_then_is_refused_and_nothing_is_asked(
 
 
 def test_default_resource_when_none_is_named_then_is_the_one_locked(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls, "nightly", ttl=7))
     lease = granted(locks.acquire())
@@ -80,7 +79,7 @@ def test_default_resource_when_none_is_named_then_is_the_one_locked(
 
 @pytest.mark.parametrize("key", [b"raw \xff\r\n bytes", "x" * 300_000])
 def test_key_when_taken_then_is_the_resource_and_its_value_the_token_everywhere(
-    locks: FastRedlock, servers: list[redis.Redis], key: str | bytes
+    locks: FastRedlock, servers: Servers, key: str | bytes
 ) -> None:
     with locks.lock(key) as lease:
         wanted = [lease.token] * 5
@@ -90,7 +89,7 @@ def test_key_when_taken_then_is_the_resource_and_its_value_the_token_everywhere(
 
 
 def test_redlock_py_when_either_holds_then_the_other_does_not_get_it(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     redlock_py = Redlock(servers, retry_count=1, retry_delay=0.001)
     with locks.lock(KEY):
@@ -109,7 +108,7 @@ def test_redlock_py_when_either_holds_then_the_other_does_not_get_it(
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_acquire_when_some_are_taken_then_a_quorum_decides_and_a_lost_one_is_undone(
-    locks: FastRedlock, servers: list[redis.Redis], count: int
+    locks: FastRedlock, servers: Servers, count: int
 ) -> None:
     set_all(servers[:count], b"another")
     lease = locks.acquire(KEY, timeout=0)
@@ -121,7 +120,7 @@ def test_acquire_when_some_are_taken_then_a_quorum_decides_and_a_lost_one_is_und
 
 
 def test_acquire_when_all_are_split_among_others_then_leaves_every_key_alone(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     wanted = [b"a", b"a", b"b", b"b", b"c"]
     for server, value in zip(servers, wanted, strict=True):
@@ -134,7 +133,7 @@ def test_acquire_when_all_are_split_among_others_then_leaves_every_key_alone(
 
 @pytest.mark.slow
 def test_lost_round_when_the_next_attempt_is_far_off_then_is_undone_before_the_delay(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     set_all(servers[:3], b"another")
     locks = make_locks(urls, retry=Retry(delay=60, jitter=0))
@@ -155,7 +154,7 @@ def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
 
 
 def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_next(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     set_all(servers[:3], b"another")
     locks = connected(make_locks(urls, retry=Retry(delay=0.005)))
@@ -242,7 +241,7 @@ def test_owner_when_given_then_stands_in_each_token_and_is_shown(
     ],
 )
 def test_owner_when_a_value_is_no_token_of_ours_then_nothing_of_it_is_shown(
-    locks: FastRedlock, servers: list[redis.Redis], value: str
+    locks: FastRedlock, servers: Servers, value: str
 ) -> None:
     set_all(servers, value.encode())
     assert {vote.owner for vote in locks.holders(KEY)} == {None}
@@ -262,7 +261,7 @@ def test_tokens_when_drawn_on_both_sides_of_a_fork_then_differ_and_name_their_pr
 
 
 def test_new_token_when_rounds_are_repeated_then_is_called_for_each(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     numbers = itertools.count()
     locks = make_locks(urls, new_token=lambda: f"token {next(numbers)}")
@@ -275,9 +274,8 @@ def test_new_token_when_rounds_are_repeated_then_is_called_for_each(
     "token", ["grüße", "grüße".encode(), b"\x00\r\n\xff", "x" * 70_000]
 )
 def test_new_token_when_given_then_is_what_is_stored(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    token: str | bytes,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, token: str | bytes
+) -> None:
     stored = token.encode() if isinstance(token, str) else token
     lease = granted(connected(make_locks(urls, new_token=lambda: token)).acquire(KEY))
     assert lease.token == stored
@@ -286,7 +284,7 @@ def test_new_token_when_given_then_is_what_is_stored(
 
 
 def test_new_token_when_it_raises_then_acquire_raises_that(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     def new_token() -> bytes:
         raise ZeroDivisionError
@@ -312,7 +310,7 @@ def test_token_when_anything_is_shown_or_logged_then_is_not_in_it(
 
 
 def test_acquire_when_cut_and_another_uses_the_same_token_then_is_not_granted(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """A round that is asked again must not take another's key for its own."""
     retry = Retry(unreachable_tries=1)
@@ -328,7 +326,7 @@ def test_acquire_when_cut_and_another_uses_the_same_token_then_is_not_granted(
 
 
 def test_adopt_when_another_process_took_it_then_extends_and_releases_it(
-    locks: FastRedlock, urls: list[str], servers: list[redis.Redis]
+    locks: FastRedlock, urls: list[str], servers: Servers
 ) -> None:
     with worker(take, urls, KEY, 30.0) as holder:
         token = line_of(holder)
@@ -342,7 +340,7 @@ def test_adopt_when_another_process_took_it_then_extends_and_releases_it(
 
 
 def test_adopt_when_the_token_is_wrong_then_touches_nothing(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     set_all(servers, b"another")
     lease = locks.adopt(KEY, "guessed")
@@ -355,7 +353,7 @@ def test_adopt_when_the_token_is_wrong_then_touches_nothing(
 
 
 def test_holders_when_held_then_tell_hash_and_time_and_not_the_token(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=30))
     held = sha256(lease.token).hexdigest()[:16]
@@ -372,7 +370,7 @@ def test_holders_when_held_then_tell_hash_and_time_and_not_the_token(
 
 
 def test_holders_when_split_then_tell_each_master_apart_in_configured_order(
-    locks: FastRedlock, servers: list[redis.Redis], urls: list[str]
+    locks: FastRedlock, servers: Servers, urls: list[str]
 ) -> None:
     for server, value in zip(servers, [b"a", b"a", b"b", b"b"], strict=False):
         server.set(KEY, value)
@@ -408,7 +406,7 @@ def breaker(make_locks: MakeLocks, urls: list[str]) -> FastRedlock:
 
 
 def test_break_when_the_hash_is_the_holders_then_frees_the_lock_on_all_masters(
-    breaker: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    breaker: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     (token_hash,) = {str(vote.token_hash) for vote in breaker.holders(KEY)}
     assert token_hash == lease.token_hash
@@ -419,7 +417,7 @@ def test_break_when_the_hash_is_the_holders_then_frees_the_lock_on_all_masters(
 
 
 def test_break_when_another_holds_by_now_then_leaves_that_one_alone(
-    breaker: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    breaker: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     old = lease.token_hash
     lease.release()
@@ -429,7 +427,7 @@ def test_break_when_another_holds_by_now_then_leaves_that_one_alone(
 
 
 def test_break_when_a_minority_has_a_token_then_deletes_that_alone(
-    breaker: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    breaker: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     servers[3].set(KEY, b"left over")
     stranger = str(breaker.holders(KEY)[3].token_hash)
@@ -439,7 +437,7 @@ def test_break_when_a_minority_has_a_token_then_deletes_that_alone(
 
 
 def test_break_when_only_a_slow_master_has_the_token_then_waits_for_its_answer(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     with Proxy(urls[0]) as slow:
         breaker = connected(make_locks([slow.url, *urls[1:]]))
@@ -462,7 +460,7 @@ def test_break_when_the_lease_is_kept_then_its_holder_is_told_at_the_next_renewa
 
 
 def test_break_when_keys_have_a_prefix_then_deletes_that_one(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls, key_prefix="app:"))
     lease = granted(locks.acquire(KEY, ttl=10))

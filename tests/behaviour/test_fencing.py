@@ -19,7 +19,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, cut_all, values
 from tests.support.proxy import Proxy
 from tests.support.threads import in_threads, later
@@ -102,7 +102,7 @@ def test_fence_grows_where_callers_wait_in_turn(
 
 
 def test_fence_of_acquire_all_is_above_the_last_of_each_resource(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     before = granted(fenced.acquire("b"))
     before.release()
@@ -115,7 +115,7 @@ def test_fence_of_acquire_all_is_above_the_last_of_each_resource(
 
 
 def test_fence_of_acquire_each_is_one_for_each(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     names = [f"k{i}" for i in range(150)]
     first = all_granted(fenced.acquire_each(names))
@@ -131,7 +131,7 @@ def test_fence_of_acquire_each_is_one_for_each(
 
 
 def test_fence_when_masters_differ_then_a_quorum_has_it_before_it_is_told(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     first = granted(fenced.acquire(KEY))
     first.release()
@@ -142,7 +142,7 @@ def test_fence_when_masters_differ_then_a_quorum_has_it_before_it_is_told(
 
 
 def test_fence_when_all_masters_come_back_empty_then_is_larger_by_the_clock(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     first = granted(fenced.acquire(KEY))
     for server in servers:
@@ -181,7 +181,7 @@ def test_adopt_with_what_is_no_fence_is_refused(
 
 
 def test_fencing_excludes_clients_without_it_and_is_excluded_by_them(
-    fenced: FastRedlock, locks: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
     other = granted(locks.acquire(KEY))
     with pytest.raises(AttributeError, match=r"fencing=True"):
@@ -197,7 +197,7 @@ def test_fencing_excludes_clients_without_it_and_is_excluded_by_them(
 
 
 def test_fence_with_a_key_prefix_is_kept_under_it_too(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks = connected(make_locks(urls[:1], fencing=True, key_prefix="app:"))
     first = granted(locks.acquire(KEY))
@@ -211,7 +211,7 @@ def test_fence_with_a_key_prefix_is_kept_under_it_too(
 
 
 def test_pair_whose_number_is_less_than_the_proposal_takes_four_commands(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks = connected(make_locks(urls[:1], fencing=True))
     servers[0].config_resetstat()
@@ -241,7 +241,7 @@ def test_life_of_a_number_is_sent_again_where_a_master_came_back_empty(
 
 @pytest.mark.parametrize("is_known", [True, False])
 def test_number_when_it_is_ahead_then_is_one_more_at_once(
-    fenced: FastRedlock, servers: list[redis.Redis], is_known: bool
+    fenced: FastRedlock, servers: Servers, is_known: bool
 ) -> None:
     for server in servers:
         server.zadd(FENCE, {"f": AHEAD})
@@ -262,7 +262,7 @@ def test_number_when_it_is_ahead_then_is_one_more_at_once(
 
 
 def test_number_when_its_key_is_of_another_type_then_the_master_fails_and_is_undone(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     for server in servers[:3]:
         server.set(FENCE, "of another use")
@@ -273,7 +273,7 @@ def test_number_when_its_key_is_of_another_type_then_the_master_fails_and_is_und
 
 
 def test_number_when_a_minority_refuses_it_then_the_others_grant_and_all_release(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     for server in servers[:2]:
         server.set(FENCE, "of another use")
@@ -284,7 +284,7 @@ def test_number_when_a_minority_refuses_it_then_the_others_grant_and_all_release
 
 
 def test_number_below_the_largest_counts_up_to_it_and_no_further(
-    fenced: FastRedlock, servers: list[redis.Redis]
+    fenced: FastRedlock, servers: Servers
 ) -> None:
     """Seen: 2**53 and more were given, which `adopt` and the scripts refuse."""
     for server in servers:
@@ -315,7 +315,7 @@ def test_number_when_the_acl_forbids_its_key_then_the_lock_is_undone(
 
 @pytest.mark.parametrize("after", [0, 3, 11])
 def test_acquire_when_its_connection_is_cut_in_the_reply_then_is_repeated(
-    make_locks: MakeLocks, servers: list[redis.Redis], way: Proxy, after: int
+    make_locks: MakeLocks, servers: Servers, way: Proxy, after: int
 ) -> None:
     """The server has done all of it, and is asked again."""
     patient = Retry(unreachable_tries=None)
@@ -332,7 +332,7 @@ def test_acquire_when_its_connection_is_cut_in_the_reply_then_is_repeated(
 
 
 def test_fences_grow_while_servers_kill_the_connections(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks = connected(make_locks(urls, fencing=True, ttl=2))
     ending, fences = threading.Event(), [0]

@@ -21,7 +21,7 @@ from fastredlock import (
 from fastredlock._locking import attempt
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, delete, set_all
 from tests.support.waiting import stopwatch, wait_until
 
@@ -46,7 +46,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     ("put", "said", "retry"), FOREIGN, ids=["hash", "list", "empty", "big"]
 )
 def test_acquire_that_waits_for_a_foreign_key_raises_with_that_word(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str],
+    make_locks: MakeLocks, servers: Servers, urls: list[str],
     put: Put, said: str, retry: Retry,
 ) -> None:  # fmt: skip
     for server in servers[:3]:
@@ -64,7 +64,7 @@ def test_acquire_that_waits_for_a_foreign_key_raises_with_that_word(
 
 
 def test_acquire_of_one_try_tells_of_a_foreign_key_when_some_time_has_passed(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     for server in servers:
         server.sadd(KEY, "member")
@@ -80,7 +80,7 @@ def test_acquire_of_one_try_tells_of_a_foreign_key_when_some_time_has_passed(
 
 
 def test_foreign_key_on_a_minority_does_not_matter(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     for server in servers[:2]:
         server.sadd(KEY, "member")
@@ -90,7 +90,7 @@ def test_foreign_key_on_a_minority_does_not_matter(
 
 
 def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str],
+    make_locks: MakeLocks, servers: Servers, urls: list[str],
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     locks = make_locks(urls)
@@ -112,7 +112,7 @@ HINT = "(no expiry: not a lock of ours?)"
 
 
 def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     def error(timeout: float) -> str:
         with pytest.raises(ResourceTakenError) as raised, lock(timeout=timeout):
@@ -142,7 +142,7 @@ def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
     ],
 )
 def test_taken_error_when_the_value_is_a_time_then_names_a_lock_of_setnx(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str],
+    make_locks: MakeLocks, servers: Servers, urls: list[str],
     value: Callable[[], str | int], hint: str,
 ) -> None:  # fmt: skip
     for server in servers:
@@ -186,7 +186,7 @@ def test_taken_error_names_no_lock_of_ours_that_has_no_expiry(
     ids=["header", "line", "escapes", "mark", "length", "kind", "longest"],
 )
 def test_holders_when_the_value_looks_like_something_else_then_its_hash_is_told(
-    locks: FastRedlock, servers: list[redis.Redis], value: bytes
+    locks: FastRedlock, servers: Servers, value: bytes
 ) -> None:
     set_all(servers, value)
     told = {(vote.vote, vote.token_hash, vote.text) for vote in locks.holders(KEY)}
@@ -196,7 +196,7 @@ def test_holders_when_the_value_looks_like_something_else_then_its_hash_is_told(
 
 @pytest.mark.slow
 def test_holders_when_the_value_is_no_token_then_says_what_it_is(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     set_all(servers, b"x" * 2_000_000)
     servers[0].delete(KEY)

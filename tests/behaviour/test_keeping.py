@@ -16,7 +16,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     NO_EXPIRY,
@@ -30,7 +29,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, settled_values, values
 from tests.support.loop_calls import until_cancelled
 from tests.support.masters import pause, resume, stop
@@ -70,7 +69,7 @@ class Told:
 
 
 def test_lease_when_kept_then_outlives_its_ttl_until_it_is_released(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True))
     for _ in range(9):
@@ -94,7 +93,7 @@ def test_lease_when_kept_then_outlives_its_ttl_until_it_is_released(
     ids=["lock", "acquire_all"],
 )
 def test_block_when_it_is_longer_than_the_ttl_then_holds_to_its_end(
-    locks: FastRedlock, servers: list[redis.Redis], enter: Any
+    locks: FastRedlock, servers: Servers, enter: Any
 ) -> None:
     told = Told()
     with enter(locks, ttl=TTL, keep_alive=60, on_lost=told) as lease:
@@ -106,7 +105,7 @@ def test_block_when_it_is_longer_than_the_ttl_then_holds_to_its_end(
 
 
 def test_lease_when_the_bound_is_reached_then_ends_and_is_told(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     told = Told()
     with stopwatch() as elapsed:
@@ -122,7 +121,7 @@ def test_lease_when_the_bound_is_reached_then_ends_and_is_told(
 
 
 def test_lease_when_nobody_refers_to_it_then_is_not_renewed_any_more(
-    locks: FastRedlock, servers: list[redis.Redis], driver: str
+    locks: FastRedlock, servers: Servers, driver: str
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True))
     assert not lease.lost.wait(TTL)
@@ -178,7 +177,7 @@ def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
 
 
 def test_keys_when_they_are_flushed_then_the_loss_is_told_at_the_next_renewal(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     told = Told()
     lease = granted(locks.acquire(KEY, ttl=3, keep_alive=True, on_lost=told))
@@ -229,7 +228,7 @@ def test_quorum_when_it_is_away_for_longer_then_the_loss_is_told_at_the_end(
 
 
 def test_with_block_when_the_lease_is_lost_then_says_so_on_leaving(
-    locks: FastRedlock, servers: list[redis.Redis], driver: str
+    locks: FastRedlock, servers: Servers, driver: str
 ) -> None:
     if driver != "blocking":
         pytest.skip("the body is cancelled")
@@ -247,7 +246,7 @@ def test_with_block_when_the_lease_is_lost_then_says_so_on_leaving(
 
 @pytest.mark.parametrize("how", ["by the clock", "asked before", "the key is gone"])
 def test_loss_when_its_release_sees_it_first_then_is_told_once(
-    urls: list[str], servers: list[redis.Redis], how: str
+    urls: list[str], servers: Servers, how: str
 ) -> None:
     told = Told()
     noted: list[str] = []
@@ -272,7 +271,7 @@ def test_loss_when_its_release_sees_it_first_then_is_told_once(
 
 
 def test_callback_when_it_raises_then_is_logged_and_others_are_kept(
-    locks: FastRedlock, servers: list[redis.Redis], caplog: pytest.LogCaptureFixture
+    locks: FastRedlock, servers: Servers, caplog: pytest.LogCaptureFixture
 ) -> None:
     def fail(lease: object, error: LeaseLostError) -> None:
         raise ValueError("on purpose")
@@ -470,9 +469,8 @@ def test_program_when_callbacks_exit_on_its_loop_then_ends_after_all_were_told(
 
 
 def test_leases_when_an_observer_is_slow_then_all_are_kept_and_losses_told(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    end: threading.Event,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, end: threading.Event
+) -> None:
     told: list[object] = []
     observer = SlowObserver(0.1, end)
     locks = make_locks(urls, ttl=TTL, observer=observer)
@@ -491,9 +489,8 @@ def test_leases_when_an_observer_is_slow_then_all_are_kept_and_losses_told(
 
 @blocking
 def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_same(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    end: threading.Event,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, end: threading.Event
+) -> None:
     observer = SlowObserver(60, end)
     locks = make_locks(urls, ttl=TTL, observer=observer)
     dropped = granted(locks.acquire("dropped", keep_alive=True))
@@ -510,7 +507,7 @@ def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_sa
 
 @blocking
 def test_observer_when_it_exits_then_is_called_again_and_one_line_is_logged(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    make_locks: MakeLocks, urls: list[str], servers: Servers,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     calls: list[str] = []

@@ -13,12 +13,12 @@ from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import LeaseLostError
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
 from tests.support.cancellation import after_turns, with_locks
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY, NOBODY, delete, settled_values
 from tests.support.loop_calls import taken, until_cancelled
 from tests.support.waiting import until
@@ -41,7 +41,7 @@ def soon_lost(lease: Lease) -> None:
 
 @in_a_body
 async def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_why(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     seen: list[object] = []
     try:
@@ -60,7 +60,7 @@ async def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_
 
 @in_a_body
 async def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_well(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = await taken(locks, keep_alive=True)
     with pytest.raises(LeaseLostError):  # noqa: PT012
@@ -72,7 +72,7 @@ async def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_wel
 @pytest.mark.parametrize("order", ["cancel", "cancel lose", "lose cancel"])
 @in_a_body
 async def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_it(
-    locks: FastRedlock, servers: list[redis.Redis], order: str
+    locks: FastRedlock, servers: Servers, order: str
 ) -> None:
     held: list[Lease] = []
 
@@ -177,7 +177,7 @@ async def test_tasks_when_many_hold_kept_leases_then_no_task_or_timer_is_left(
 
 
 def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
-    kind: str, urls: list[str], servers: list[redis.Redis]
+    kind: str, urls: list[str], servers: Servers
 ) -> None:
     locks = FastRedlock(urls, ttl=TTL)
 
@@ -200,7 +200,7 @@ def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
 
 @in_a_body
 async def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
     async def work(name: str) -> None:
@@ -234,7 +234,7 @@ async def of_several(locks: FastRedlock) -> Any:
 @pytest.mark.parametrize("is_extended", [False, True])
 @in_a_body
 async def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
-    locks: FastRedlock, servers: list[redis.Redis], enter: Any, is_extended: bool
+    locks: FastRedlock, servers: Servers, enter: Any, is_extended: bool
 ) -> None:
     block = await enter(locks)
     with pytest.raises(LeaseLostError, match=r"'orders:42'.*: lost: "):  # noqa: PT012
@@ -267,7 +267,7 @@ async def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled
 
 @in_a_body
 async def test_body_when_an_extension_by_hand_finds_the_key_gone_then_is_cancelled(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     async def extend(lease: Lease) -> None:
         with pytest.raises(LeaseLostError):
@@ -342,7 +342,7 @@ async def in_its_context(locks: FastRedlock, lose: Callable[[], None]) -> None:
 @pytest.mark.parametrize("consume", [by_closing, while_it_waits_itself, in_its_context])
 @in_a_body
 async def test_consumer_of_a_generator_when_the_lease_is_lost_then_gets_its_error(
-    locks: FastRedlock, servers: list[redis.Redis], consume: Any
+    locks: FastRedlock, servers: Servers, consume: Any
 ) -> None:
     with pytest.raises(LeaseLostError, match=r"'orders:42'.*: lost: ") as raised:
         await consume(locks, lambda: delete(servers))
@@ -354,7 +354,7 @@ async def test_consumer_of_a_generator_when_the_lease_is_lost_then_gets_its_erro
 
 @in_a_body
 async def test_consumer_when_it_leaves_its_generator_open_then_its_error_names_it(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     numbers: Any = items(locks)
     with pytest.raises(asyncio.CancelledError, match="the lease of 'orders:42'"):  # noqa: PT012
@@ -368,7 +368,7 @@ async def test_consumer_when_it_leaves_its_generator_open_then_its_error_names_i
 
 @in_a_body
 async def test_consumer_when_cancelled_by_another_as_well_then_stays_cancelled(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     async def consume() -> None:
         async with aclosing(items(locks)) as numbers:  # type: ignore[type-var]

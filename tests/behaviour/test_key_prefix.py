@@ -6,12 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import ConfigurationError, ReleaseStatus, ResourceTakenError, Vote
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.settings import new_settings
 from tests.support.threads import later
 from tests.support.waiting import wait_until
@@ -19,7 +18,7 @@ from tests.support.waiting import wait_until
 PREFIX = 'app":'
 
 
-def names(servers: list[redis.Redis]) -> set[bytes]:
+def names(servers: Servers) -> set[bytes]:
     """List all keys and channels, of all servers."""
     return {
         name
@@ -29,7 +28,7 @@ def names(servers: list[redis.Redis]) -> set[bytes]:
 
 
 def test_lease_of_a_prefix_has_its_resource_and_the_masters_the_key(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks = make_locks(urls, key_prefix=PREFIX)
     locks.connect()
@@ -46,7 +45,7 @@ def test_lease_of_a_prefix_has_its_resource_and_the_masters_the_key(
 
 
 def test_locks_of_several_resources_have_the_prefix_as_well(
-    make_locks: MakeLocks, servers: list[redis.Redis], urls: list[str]
+    make_locks: MakeLocks, servers: Servers, urls: list[str]
 ) -> None:
     locks = make_locks(urls, key_prefix=PREFIX)
     locks.connect()

@@ -9,7 +9,6 @@ from contextlib import ExitStack, suppress
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, LeaseLostError, Retry
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
@@ -17,7 +16,7 @@ from fastredlock.testing import MemoryLocks, MemoryMasters
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
 from tests.support.awaited import run_on
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.loop_calls import until_cancelled
 from tests.support.proxy import Proxy
@@ -28,7 +27,7 @@ TTL = 2.0  # s
 
 @blocking
 def test_lead_when_the_body_ends_or_is_left_then_the_lease_is_released(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     terms = []
     for lease in locks.lead(KEY, ttl=TTL):
@@ -148,7 +147,7 @@ def test_lead_when_a_quorum_answers_too_late_then_tries_again(
 
 @pytest.mark.parametrize("leave", ["break", "error", "aclose"])
 def test_awaitable_lead_when_left_then_the_release_is_sent_before_a_close(
-    kind: str, urls: list[str], servers: list[redis.Redis], leave: str
+    kind: str, urls: list[str], servers: Servers, leave: str
 ) -> None:
     async def main() -> None:
         async with AwaitableFastRedlock(urls) as locks:

@@ -14,7 +14,6 @@ from itertools import count
 from typing import Any
 
 import pytest
-import redis
 
 import fastredlock.asyncio
 from fastredlock import ConfigurationError, FastRedlock, LeaseLostError, ReleaseStatus
@@ -22,7 +21,7 @@ from fastredlock._core import begin_releases
 from fastredlock._options import scripts
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, settled_values, values
 from tests.support.waiters import (
     Waiters,
@@ -65,7 +64,7 @@ def rest(locks: FastRedlock, key: str = KEY, **options: Any) -> Any:
     return lease
 
 
-def kept(servers: list[redis.Redis]) -> set[bytes | None]:
+def kept(servers: Servers) -> set[bytes | None]:
     """Return what is under the key on the masters."""
     return {*values(servers)}
 
@@ -76,7 +75,7 @@ def watchers() -> list[str]:
 
 
 def test_key_at_rest_then_the_next_caller_here_has_it_without_a_round(
-    lingering: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, servers: Servers
 ) -> None:
     first = rest(lingering)
     (value,) = kept(servers)
@@ -98,7 +97,7 @@ def test_key_at_rest_then_the_next_caller_here_has_it_without_a_round(
 
 @pytest.mark.parametrize("several", [(), ("another",)], ids=["one", "several"])
 def test_key_at_rest_when_another_process_asks_then_is_its_own_at_once(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis],
+    lingering: FastRedlock, others: FastRedlock, servers: Servers,
     several: tuple[str, ...],
 ) -> None:  # fmt: skip
     gaps = []
@@ -115,7 +114,7 @@ def test_key_at_rest_when_another_process_asks_then_is_its_own_at_once(
 
 
 def test_key_at_rest_when_a_single_try_asks_then_the_next_one_has_it(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, others: FastRedlock, servers: Servers
 ) -> None:
     rest(lingering)
     assert others.acquire(KEY, timeout=0) is None
@@ -124,7 +123,7 @@ def test_key_at_rest_when_a_single_try_asks_then_the_next_one_has_it(
 
 
 def test_key_in_use_when_another_process_asks_then_does_not_rest(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, others: FastRedlock, servers: Servers
 ) -> None:
     rest(lingering)
     lease = granted(lingering.acquire(KEY, timeout=5))
@@ -135,7 +134,7 @@ def test_key_in_use_when_another_process_asks_then_does_not_rest(
 
 
 def test_key_at_rest_when_its_time_is_over_then_is_released(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls, ttl=TTL, linger=0.2))
     rest(locks)
@@ -170,7 +169,7 @@ def test_key_when_its_validity_serves_nobody_any_more_then_a_round_takes_it_anew
     ],
 )
 def test_lease_when_anything_else_may_have_it_then_its_key_does_not_rest(
-    lingering: FastRedlock, servers: list[redis.Redis], before: Callable[[Any], Any]
+    lingering: FastRedlock, servers: Servers, before: Callable[[Any], Any]
 ) -> None:
     lease = granted(lingering.acquire(KEY, timeout=5))
     before(lease)
@@ -179,7 +178,7 @@ def test_lease_when_anything_else_may_have_it_then_its_key_does_not_rest(
 
 
 def test_lease_when_it_rests_then_its_token_is_not_shown_any_more(
-    lingering: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, servers: Servers
 ) -> None:
     lease = rest(lingering)
     (value,) = kept(servers)
@@ -191,7 +190,7 @@ def test_lease_when_it_rests_then_its_token_is_not_shown_any_more(
 
 
 def test_callers_here_when_the_key_rests_and_they_want_it_otherwise_then_it_is_replaced(
-    lingering: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, servers: Servers
 ) -> None:
     for take in (
         lambda: lingering.acquire_all([KEY, "another"], timeout=0),
@@ -207,7 +206,7 @@ def test_callers_here_when_the_key_rests_and_they_want_it_otherwise_then_it_is_r
 
 
 def test_linger_when_given_for_one_call_then_is_of_that_one(
-    others: FastRedlock, servers: list[redis.Redis]
+    others: FastRedlock, servers: Servers
 ) -> None:
     rest(others, linger=LINGER)
     assert kept(servers) != {None}
@@ -264,7 +263,7 @@ def test_holders_of_a_key_at_rest_name_its_owner_and_that_it_lingers(
 
 
 def test_adopting_and_breaking_by_a_client_that_lingers_then_are_of_that_token(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, others: FastRedlock, servers: Servers
 ) -> None:
     theirs = granted(others.acquire(KEY, timeout=5))
     adopted = lingering.adopt(KEY, theirs.token)
@@ -279,7 +278,7 @@ def test_adopting_and_breaking_by_a_client_that_lingers_then_are_of_that_token(
 
 @pytest.mark.parametrize("who", ["itself", "another"])
 def test_key_at_rest_when_it_is_broken_then_nobody_has_it_from_its_rest(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis], who: str
+    lingering: FastRedlock, others: FastRedlock, servers: Servers, who: str
 ) -> None:
     rest(lingering)
     by = lingering if who == "itself" else others
@@ -302,7 +301,7 @@ def test_lease_when_broken_while_it_is_held_then_its_key_does_not_rest(
 
 
 def test_keys_at_rest_when_all_connections_are_cut_then_are_released_on_the_next(
-    lingering: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, servers: Servers
 ) -> None:
     rest(lingering)
     for server in servers:
@@ -313,7 +312,7 @@ def test_keys_at_rest_when_all_connections_are_cut_then_are_released_on_the_next
 
 
 def test_key_at_rest_when_its_gate_has_lost_it_then_is_recalled_by_another_master(
-    lingering: FastRedlock, others: FastRedlock, servers: list[redis.Redis]
+    lingering: FastRedlock, others: FastRedlock, servers: Servers
 ) -> None:
     rest(lingering)
     servers[gate_of(5)].delete(KEY)
@@ -326,7 +325,7 @@ def test_key_at_rest_when_its_gate_has_lost_it_then_is_recalled_by_another_maste
 
 
 def test_key_at_rest_in_a_loop_then_the_next_task_has_it(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     async def main() -> None:
         async with fastredlock.asyncio.FastRedlock(
@@ -417,7 +416,7 @@ asyncio.run(close())
 @pytest.mark.slow
 @pytest.mark.parametrize("end", ENDS)
 def test_keys_at_rest_at_an_end_then_are_released(
-    urls: list[str], servers: list[redis.Redis], end: str
+    urls: list[str], servers: Servers, end: str
 ) -> None:
     words = [sys.executable, "-c", PRELUDE + ENDS[end], *urls]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
@@ -442,7 +441,7 @@ def rounds_of_acquires(locks: FastRedlock) -> int:
 
 
 def test_callers_in_one_stay_then_are_granted_in_order_without_a_round(
-    cohort: FastRedlock, servers: list[redis.Redis]
+    cohort: FastRedlock, servers: Servers
 ) -> None:
     names = [f"{i}" for i in range(20)]
     with Waiters() as waiters:
@@ -487,7 +486,7 @@ def handed_on(
 
 
 def test_lease_when_handed_on_then_the_first_is_over_and_the_next_has_the_key(
-    cohort: FastRedlock, servers: list[redis.Redis]
+    cohort: FastRedlock, servers: Servers
 ) -> None:
     first, second, went_on = handed_on(cohort)
     assert went_on
@@ -559,7 +558,7 @@ NUMBERS = count()
     ],
 )
 def test_lease_when_it_does_not_serve_the_next_then_is_released(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    make_locks: MakeLocks, urls: list[str], servers: Servers,
     options: dict[str, Any], release: dict[str, Any], of_next: dict[str, Any],
 ) -> None:  # fmt: skip
     locks = connected(make_locks(urls, **{"ttl": TTL, "cohort": LONG, **options}))
@@ -594,7 +593,7 @@ def test_leases_when_handed_on_beside_a_dead_master_then_its_failures_are_not_co
 
 
 def test_lease_when_two_threads_release_it_then_the_next_keeps_its_key(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     with FastRedlock(urls, ttl=TTL, cohort=LONG) as locks, Waiters() as waiters:
         lease = granted(locks.acquire(KEY))
@@ -628,7 +627,7 @@ time.sleep(0.05)  # they hand on meanwhile
 
 @pytest.mark.slow
 def test_interpreter_when_it_ends_while_daemons_hand_on_then_no_key_is_left(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     for _ in range(4):
         command = [sys.executable, "-c", ENDS_WHILE_DAEMONS_HAND_ON, KEY, *urls]
@@ -637,7 +636,7 @@ def test_interpreter_when_it_ends_while_daemons_hand_on_then_no_key_is_left(
 
 
 def test_task_when_cancelled_just_after_a_lease_went_to_it_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     async def run() -> None:
         async with AwaitableFastRedlock(urls, ttl=TTL, cohort=LONG) as locks:
@@ -657,7 +656,7 @@ def test_task_when_cancelled_just_after_a_lease_went_to_it_then_leaves_no_key(
 
 
 def test_many_hand_overs_in_one_stay_do_not_nest(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls, cohort=LONG))
     counts = [0, 0]
@@ -676,7 +675,7 @@ def test_many_hand_overs_in_one_stay_do_not_nest(
 
 
 def test_release_when_another_process_is_first_then_takes_our_entry_out(
-    servers: list[redis.Redis],
+    servers: Servers,
 ) -> None:
     """Seen: the last of a cohort left an entry, that of a caller who had been handed
     the lease, for the minute that a queue lives."""

@@ -21,7 +21,7 @@ from fastredlock import (
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted, reason
 from tests.support.fake_server import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, settled_values
 from tests.support.waiting import stopwatch, wait_until
 
@@ -132,7 +132,7 @@ def test_connection_when_opened_then_speaks_the_latest_resp_under_our_name(
 
 
 def test_db_when_given_then_the_key_is_there_and_not_in_db_0(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], raw: Raw
+    make_locks: MakeLocks, urls: list[str], servers: Servers, raw: Raw
 ) -> None:
     there = [raw(url.replace("/0", "/3")) for url in urls]
     locks = connected(make_locks([url.replace("/0", "/3") for url in urls]))
@@ -178,7 +178,7 @@ def test_address_when_nothing_is_there_then_the_vote_says_so(
 
 
 def test_masters_when_given_in_every_form_then_lock_and_no_socket_of_others_is_used(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     ports = [int(url.split(":")[2].split("/")[0]) for url in urls]
     pair = ("127.0.0.1", ports[1])

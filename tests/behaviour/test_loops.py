@@ -19,7 +19,6 @@ from statistics import median
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock as BlockingFastRedlock
 from fastredlock import FastRedlockError, QuorumUnreachableError, ReleaseStatus, Retry
@@ -32,7 +31,7 @@ from tests.support.awaited import LOOPS, run_on
 from tests.support.calls import granted
 from tests.support.cancellation import after_turns, on_each_loop, with_locks
 from tests.support.fake_server import FakeServer
-from tests.support.fixtures import linux_calls, portable_calls
+from tests.support.fixtures import Servers, linux_calls, portable_calls
 from tests.support.keys import KEY, NOBODY, set_all, settled_values
 from tests.support.loop_calls import epolls, pair, taken
 from tests.support.masters import pause, resume, stop
@@ -141,7 +140,7 @@ def test_second_loop_when_it_tries_all_the_time_then_the_first_is_not_disturbed(
 
 @pytest.mark.parametrize("call", ["release", "release_each", "adopt"])
 def test_release_when_cancelled_before_its_first_step_on_a_new_loop_then_still_releases(
-    kind: str, urls: list[str], servers: list[redis.Redis], call: str
+    kind: str, urls: list[str], servers: Servers, call: str
 ) -> None:
     locks = FastRedlock(urls)
     lease = run_on(kind, taken(locks, ttl=60))
@@ -212,7 +211,7 @@ def test_next_loop_when_releases_were_under_way_then_sends_them_again(
 @pytest.mark.filterwarnings("ignore:coroutine:RuntimeWarning")
 @pytest.mark.parametrize("turns", [0, 1, 3, None], ids=["0", "1", "3", "won"])
 def test_loop_when_closed_under_a_pending_acquire_then_leaves_no_key(
-    kind: str, urls: list[str], servers: list[redis.Redis], turns: int | None
+    kind: str, urls: list[str], servers: Servers, turns: int | None
 ) -> None:
     locks = FastRedlock(urls)
     loop = LOOPS[kind]()
@@ -243,7 +242,7 @@ def test_loop_when_closed_under_a_pending_acquire_then_leaves_no_key(
 
 
 def test_close_when_a_connection_is_on_its_way_then_its_release_arrives(
-    kind: str, urls: list[str], servers: list[redis.Redis]
+    kind: str, urls: list[str], servers: Servers
 ) -> None:
     with Proxy(urls[4]) as proxy:
         locks = FastRedlock([*urls[:4], proxy.url])
@@ -270,7 +269,7 @@ def test_close_when_a_connection_is_on_its_way_then_its_release_arrives(
 # would try many times just before the end of its timeout.
 @with_locks(retry=Retry(delay=0.01, jitter=0))
 async def test_acquire_when_its_timeout_ends_then_tries_at_its_end_and_not_before(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     async def wait(timeout: float) -> int:
         before, began = locks.stats().rounds, time.monotonic()

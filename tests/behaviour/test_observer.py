@@ -13,7 +13,6 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     FastRedlock,
@@ -29,7 +28,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import run_on
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken
 from tests.support.masters import pause, stop
@@ -81,7 +80,7 @@ def test_lease_when_observed_then_tells_how_long_it_waited_and_held(
 
 
 def test_acquire_when_others_hold_it_then_tells_taken_at_the_end_alone(
-    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+    observed: FastRedlock, noted: Noted, servers: Servers
 ) -> None:
     set_all(servers, b"theirs")
     assert observed.acquire(KEY, timeout=0.1) is None
@@ -166,7 +165,7 @@ def test_reentrant_lock_when_its_holder_enters_again_then_is_told_of_one_block(
 
 
 def test_extend_when_the_key_is_gone_then_tells_the_loss_and_no_release(
-    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+    observed: FastRedlock, noted: Noted, servers: Servers
 ) -> None:
     lease = granted(observed.acquire(KEY))
     set_all(servers, b"theirs")
@@ -182,7 +181,7 @@ def test_extend_when_the_key_is_gone_then_tells_the_loss_and_no_release(
 
 
 def test_release_when_the_key_is_gone_then_tells_a_loss(
-    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+    observed: FastRedlock, noted: Noted, servers: Servers
 ) -> None:
     lease = granted(observed.acquire(KEY))
     set_all(servers, b"theirs")
@@ -213,7 +212,7 @@ def test_adopted_lease_when_released_then_tells_no_margin_that_nobody_knows(
 
 
 def test_each_when_observed_then_tells_of_each_in_the_order_given(
-    observed: FastRedlock, noted: Noted, servers: list[redis.Redis]
+    observed: FastRedlock, noted: Noted, servers: Servers
 ) -> None:
     set_all(servers, b"theirs", "b")
     leases = observed.acquire_each(["a", "b", "c"])
@@ -242,7 +241,7 @@ def test_each_when_observed_then_tells_of_each_in_the_order_given(
 
 @pytest.mark.slow
 def test_kept_lease_when_it_is_lost_then_its_keeper_tells_it_once(
-    observed: FastRedlock, noted: Noted, servers: list[redis.Redis], driver: str
+    observed: FastRedlock, noted: Noted, servers: Servers, driver: str
 ) -> None:
     lease = granted(observed.acquire(KEY, ttl=TTL, keep_alive=True))
     assert wait_until(lambda: noted.events.count("extended") >= 4)
@@ -283,7 +282,7 @@ def test_observer_when_it_raises_then_no_call_fails_and_one_line_is_logged(
 
 
 def test_observer_when_it_looks_then_the_round_is_over(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     seen: dict[str, int] = {}
 
@@ -346,7 +345,7 @@ def test_observer_when_it_takes_a_lock_itself_then_that_one_is_not_told(
 @blocking
 @pytest.mark.parametrize("event", ["acquired", "entered", "released"])
 def test_call_when_its_observer_is_interrupted_then_leaves_no_key(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], event: str
+    make_locks: MakeLocks, urls: list[str], servers: Servers, event: str
 ) -> None:
     def interrupt(*_: object) -> None:
         raise KeyboardInterrupt
@@ -416,7 +415,7 @@ def of_masters(locks: FastRedlock, name: str) -> list[int]:
 
 
 def test_stats_when_each_operation_was_used_then_tell_them_apart(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     assert locks.stats().round_trip == 0.0
     lease = granted(locks.acquire(KEY))

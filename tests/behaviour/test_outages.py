@@ -7,7 +7,6 @@ import time
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     FastRedlock,
@@ -19,7 +18,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, failed_votes, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import (
     KEY,
     NOBODY,
@@ -40,7 +39,7 @@ REFUSED = (Vote.FAILED, "connection refused")
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
 def test_masters_when_all_run_then_any_number_of_them_locks(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], count: int
+    make_locks: MakeLocks, urls: list[str], servers: Servers, count: int
 ) -> None:
     with connected(make_locks(urls[:count])).lock(KEY) as lease:
         wanted = [lease.token] * count + [None] * (5 - count)
@@ -271,7 +270,7 @@ def test_orphan_when_a_server_was_frozen_for_longer_than_the_ttl_then_is_deleted
     ids=["release", "extend", "holders", "a single try"],
 )
 def test_call_when_all_connections_were_cut_then_is_answered(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis], call: Any
+    locks: FastRedlock, lease: Lease, servers: Servers, call: Any
 ) -> None:
     """Seen: raised within 0 ms, with five healthy masters."""
     cut_all(servers)
@@ -279,7 +278,7 @@ def test_call_when_all_connections_were_cut_then_is_answered(
 
 
 def test_with_block_when_all_connections_were_cut_then_deletes_the_keys(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: left without an error, with the key on five of five."""
     with locks.lock(KEY, ttl=60):
@@ -292,7 +291,7 @@ def test_with_block_when_all_connections_were_cut_then_deletes_the_keys(
 
 @pytest.mark.parametrize("is_each", [True, False])
 def test_several_when_all_connections_were_cut_then_are_granted_and_released(
-    locks: FastRedlock, servers: list[redis.Redis], is_each: bool
+    locks: FastRedlock, servers: Servers, is_each: bool
 ) -> None:
     cut_all(servers)
     if is_each:
@@ -306,7 +305,7 @@ def test_several_when_all_connections_were_cut_then_are_granted_and_released(
 
 
 def test_acquire_when_cut_and_held_by_others_then_is_taken(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     set_all(servers, b"another")
     cut_all(servers)
@@ -317,7 +316,7 @@ def test_acquire_when_cut_and_held_by_others_then_is_taken(
 
 
 def test_orphan_when_scripts_are_flushed_and_nothing_follows_then_is_deleted(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: the roll-back met NOSCRIPT, which nobody read before the next call."""
     set_all(servers[:3], b"another")
@@ -329,7 +328,7 @@ def test_orphan_when_scripts_are_flushed_and_nothing_follows_then_is_deleted(
 
 @pytest.mark.slow
 def test_lease_when_connections_are_cut_at_random_then_is_never_called_lost(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: a release that was executed, its reply lost, and was repeated: GONE."""
     for turn in range(750):

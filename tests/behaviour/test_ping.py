@@ -9,12 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import ConfigurationError, FastRedlock, FastRedlockError
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, is_empty
 from tests.support.masters import pause, resume, start, stop
 from tests.support.waiting import stopwatch
@@ -144,7 +143,7 @@ def test_ping_when_the_restart_guard_withholds_then_says_for_how_long(
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "1", None])
 def test_ping_when_the_timeout_is_no_time_or_it_is_closed_then_is_refused(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], timeout: object
+    make_locks: MakeLocks, urls: list[str], servers: Servers, timeout: object
 ) -> None:
     locks = connected(make_locks(urls))
     with pytest.raises(ConfigurationError, match="timeout="):

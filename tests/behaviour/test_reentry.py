@@ -18,7 +18,6 @@ from types import FrameType
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     ConfigurationError,
@@ -33,7 +32,7 @@ from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.cancellation import with_locks
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, settled_values
 from tests.support.loop_calls import taken
 from tests.support.threads import in_threads, later
@@ -67,7 +66,7 @@ def _nothing_was_logged(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("entry", ENTRIES)
 def test_acquire_when_inside_of_a_block_of_its_caller_then_is_refused_at_once(
-    locks: FastRedlock, servers: list[redis.Redis], entry: str, call: str
+    locks: FastRedlock, servers: Servers, entry: str, call: str
 ) -> None:
     with ENTRIES[entry](locks) as lease:
         with stopwatch() as took, pytest.raises(ReentryError, match=KEY) as caught:
@@ -173,7 +172,7 @@ async def test_task_when_inside_of_its_own_block_then_is_refused_and_a_child_wai
 
 @blocking
 def test_reentrant_lock_when_entered_inside_then_has_the_lease_of_the_outermost(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lock = locks.lock(KEY, ttl=20, reentrant=True)
     before = locks.stats().acquires.won
@@ -400,7 +399,7 @@ def test_semaphore_when_tasks_share_it_then_each_releases_its_own_slot(
 @blocking
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
-    locks: FastRedlock, servers: list[redis.Redis], reentrant: bool
+    locks: FastRedlock, servers: Servers, reentrant: bool
 ) -> None:
     lock = locks.lock(KEY, timeout=10, reentrant=reentrant)
 
@@ -426,7 +425,7 @@ def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
 @blocking
 @pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
 def test_semaphore_when_generators_end_in_any_order_elsewhere_then_leave_their_own(
-    locks: FastRedlock, servers: list[redis.Redis], order: tuple[int, ...]
+    locks: FastRedlock, servers: Servers, order: tuple[int, ...]
 ) -> None:
     slots = locks.semaphore(KEY, 3)
 
@@ -525,7 +524,7 @@ def test_generator_when_it_is_in_a_block_then_is_its_caller_and_outside_is_named
 @blocking
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_lock_when_many_threads_enter_it_then_one_at_a_time_is_inside(
-    locks: FastRedlock, servers: list[redis.Redis], reentrant: bool
+    locks: FastRedlock, servers: Servers, reentrant: bool
 ) -> None:
     lock, section = locks.lock(KEY, ttl=20, reentrant=reentrant), Section()
 
@@ -574,7 +573,7 @@ async def test_lock_when_many_tasks_enter_it_then_one_at_a_time_is_inside(
 
 @with_locks()
 async def test_lock_when_the_first_task_has_lost_it_then_each_leaves_its_own(
-    locks: AwaitableFastRedlock, servers: list[redis.Redis]
+    locks: AwaitableFastRedlock, servers: Servers
 ) -> None:
     lock, is_lost, may_leave = locks.lock(KEY), asyncio.Event(), asyncio.Event()
 
@@ -595,7 +594,7 @@ async def test_lock_when_the_first_task_has_lost_it_then_each_leaves_its_own(
 
 @with_locks()
 async def test_lock_when_left_by_a_task_without_an_entry_then_is_refused_if_two_have(
-    locks: AwaitableFastRedlock, servers: list[redis.Redis]
+    locks: AwaitableFastRedlock, servers: Servers
 ) -> None:
     lock = locks.lock(KEY)
 

@@ -11,7 +11,6 @@ from collections.abc import Callable
 from functools import partial
 
 import pytest
-import redis
 
 from fastredlock import (
     NO_EXPIRY,
@@ -25,7 +24,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking, by_script
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking, by_script
 from tests.support.keys import (
     KEY,
     NOBODY,
@@ -65,7 +64,7 @@ def test_validity_when_taken_is_ttl_less_drift_counted_from_the_first_write(
 
 @pytest.mark.parametrize(("ttl", "most_ms"), [(30, 30_000), (5.4321, 5432)])
 def test_keys_when_taken_then_live_for_the_ttl_in_ms_and_no_longer(
-    locks: FastRedlock, servers: list[redis.Redis], ttl: float, most_ms: int
+    locks: FastRedlock, servers: Servers, ttl: float, most_ms: int
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=ttl))
     settled_values(servers, [lease.token] * 5)
@@ -74,7 +73,7 @@ def test_keys_when_taken_then_live_for_the_ttl_in_ms_and_no_longer(
 
 @pytest.mark.slow
 def test_remaining_when_the_lease_ends_is_zero_before_a_quorum_lost_the_key(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=0.4))
     settled_values(servers, [lease.token] * 5)
@@ -89,7 +88,7 @@ def test_remaining_when_the_lease_ends_is_zero_before_a_quorum_lost_the_key(
 
 @pytest.mark.slow
 def test_lease_when_it_has_ended_then_is_neither_extended_nor_released(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=0.3))
     assert settled_values(servers, NOBODY) == NOBODY
@@ -101,7 +100,7 @@ def test_lease_when_it_has_ended_then_is_neither_extended_nor_released(
 
 
 def test_lease_without_expiry_stands_until_it_is_released(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=NO_EXPIRY))
     assert [server.ttl(KEY) for server in servers] == [-1] * 5
@@ -152,7 +151,7 @@ def test_with_block_when_the_lease_ended_in_it_then_raises_on_leaving(
 
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_with_block_when_another_took_the_key_then_raises_and_spares_it(
-    locks: FastRedlock, servers: list[redis.Redis], error: type[Exception] | None
+    locks: FastRedlock, servers: Servers, error: type[Exception] | None
 ) -> None:
     def body() -> None:
         set_all(servers, b"another")
@@ -182,7 +181,7 @@ def test_acquire_when_a_quorum_grants_after_the_validity_then_raises_and_undoes_
 
 
 def test_extend_when_longer_or_shorter_then_validity_and_all_keys_follow(
-    lease: Lease, servers: list[redis.Redis]
+    lease: Lease, servers: Servers
 ) -> None:
     validity = lease.extend(100)
     assert 90 < lease.remaining() <= validity <= 100 - 1 - 0.002
@@ -196,7 +195,7 @@ def test_extend_when_longer_or_shorter_then_validity_and_all_keys_follow(
 
 
 def test_extend_when_the_keys_are_gone_then_raises_and_does_not_create_them(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     delete(servers)
     with pytest.raises(
@@ -212,7 +211,7 @@ def test_extend_when_the_keys_are_gone_then_raises_and_does_not_create_them(
 
 
 def test_extend_when_another_has_the_keys_then_raises_and_leaves_them_alone(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     set_all(servers, b"another")
     with pytest.raises(LeaseLostError) as raised:
@@ -227,7 +226,7 @@ def test_extend_when_another_has_the_keys_then_raises_and_leaves_them_alone(
 
 @pytest.mark.parametrize("count", [2, 3])
 def test_extend_when_some_masters_lost_the_key_then_a_quorum_decides_and_none_has_it(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis], count: int
+    locks: FastRedlock, lease: Lease, servers: Servers, count: int
 ) -> None:
     delete(servers[:count])
     if count == 2:
@@ -240,7 +239,7 @@ def test_extend_when_some_masters_lost_the_key_then_a_quorum_decides_and_none_ha
 
 
 def test_extend_when_scripts_were_flushed_everywhere_then_works_in_one_call(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     flush_scripts(servers)
     assert lease.extend(100) > 90
@@ -250,7 +249,7 @@ def test_extend_when_scripts_were_flushed_everywhere_then_works_in_one_call(
 
 
 def test_extend_when_many_threads_do_it_at_once_then_promises_no_more_than_the_keys(
-    lease: Lease, servers: list[redis.Redis]
+    lease: Lease, servers: Servers
 ) -> None:
     ttls = [40, 20, 30, 50, 25, 35, 45, 15]
     for _ in range(5):
@@ -265,7 +264,7 @@ def test_extend_when_many_threads_do_it_at_once_then_promises_no_more_than_the_k
 
 
 def test_release_when_held_then_is_gone_everywhere_and_again_spares_the_next_holder(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     assert lease.release() is RELEASED
     assert settled_values(servers, NOBODY) == NOBODY
@@ -284,7 +283,7 @@ TELLING = (
 
 
 def test_release_script_when_given_then_runs_in_the_place_of_ours(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     lease = granted(connected(make_locks(urls, release_script=TELLING)).acquire(KEY))
     assert lease.release() is RELEASED
@@ -294,7 +293,7 @@ def test_release_script_when_given_then_runs_in_the_place_of_ours(
 
 @pytest.mark.parametrize(("count", "status"), [(2, RELEASED), (3, GONE), (5, GONE)])
 def test_release_when_another_took_some_keys_then_leaves_them_and_undoes_the_rest(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis], count: int,
+    locks: FastRedlock, lease: Lease, servers: Servers, count: int,
     status: ReleaseStatus,
 ) -> None:  # fmt: skip
     set_all(servers[:count], b"another")
@@ -305,7 +304,7 @@ def test_release_when_another_took_some_keys_then_leaves_them_and_undoes_the_res
 
 
 def test_release_when_a_list_stands_at_the_resource_then_does_not_touch_it(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     delete(servers)
     for server in servers:
@@ -317,7 +316,7 @@ def test_release_when_a_list_stands_at_the_resource_then_does_not_touch_it(
 
 @by_script
 def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     flush_scripts(servers)
     assert lease.release() is RELEASED
@@ -330,7 +329,7 @@ def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
 @by_script
 @pytest.mark.parametrize(("kept", "status"), [(5, RELEASED), (2, GONE)])
 def test_release_when_scripts_were_flushed_then_the_slowest_master_is_asked_again_too(
-    urls: list[str], make_locks: MakeLocks, servers: list[redis.Redis], kept: int,
+    urls: list[str], make_locks: MakeLocks, servers: Servers, kept: int,
     status: ReleaseStatus,
 ) -> None:  # fmt: skip
     with Proxy(urls[0]) as slow:

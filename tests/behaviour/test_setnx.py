@@ -8,13 +8,12 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, LeaseLostError, ReleaseStatus
 from fastredlock._cli.holding import Holding
 from tests.docs.documents import ROOT, blocks
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY
 from tests.support.threads import in_threads
 from tests.support.waiters import Section
@@ -44,7 +43,7 @@ def test_far_time_when_read_as_any_number_then_is_in_the_future(page: Any) -> No
 
 
 def test_old_and_new_when_in_one_fleet_then_one_at_a_time_is_inside(
-    page: Any, new: FastRedlock, servers: list[redis.Redis]
+    page: Any, new: FastRedlock, servers: Servers
 ) -> None:
     section, seen = Section(0.002), []
     until = time.monotonic() + 1
@@ -69,7 +68,7 @@ def test_old_and_new_when_in_one_fleet_then_one_at_a_time_is_inside(
 
 
 def test_stale_key_when_broken_by_its_hash_then_one_alone_frees_it(
-    new: FastRedlock, servers: list[redis.Redis]
+    new: FastRedlock, servers: Servers
 ) -> None:
     servers[0].set(KEY, time.time() - 60)
     holding = Holding(KEY, new.holders(KEY))
@@ -82,7 +81,7 @@ def test_stale_key_when_broken_by_its_hash_then_one_alone_frees_it(
 
 
 def test_stale_key_when_an_old_client_takes_it_over_then_it_is_not_broken(
-    page: Any, new: FastRedlock, servers: list[redis.Redis]
+    page: Any, new: FastRedlock, servers: Servers
 ) -> None:
     servers[0].set(KEY, time.time() - 60)
     (stale,) = Holding(KEY, new.holders(KEY)).tokens
@@ -92,7 +91,7 @@ def test_stale_key_when_an_old_client_takes_it_over_then_it_is_not_broken(
 
 
 def test_old_client_when_it_overwrites_ours_then_neither_holds(
-    page: Any, new: FastRedlock, servers: list[redis.Redis]
+    page: Any, new: FastRedlock, servers: Servers
 ) -> None:
     class Late:
         """A client that is paused between the two commands."""

@@ -8,12 +8,11 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.masters import pause, resume
 from tests.support.processes import Fork
@@ -122,7 +121,7 @@ def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
 
 
 def test_lease_when_forked_then_stays_with_the_parent(
-    lease: Lease, servers: list[redis.Redis]
+    lease: Lease, servers: Servers
 ) -> None:
     child = Fork(lambda: (lease.is_valid, lease.remaining(), lease.release().name))
     assert child.result() == [False, 0.0, "GONE"]
@@ -133,7 +132,7 @@ def test_lease_when_forked_then_stays_with_the_parent(
 
 @pytest.mark.parametrize("is_adopted", [False, True])
 def test_lease_when_the_child_extends_it_then_raises_there_and_changes_nothing(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis], is_adopted: bool
+    locks: FastRedlock, lease: Lease, servers: Servers, is_adopted: bool
 ) -> None:
     held = locks.adopt(KEY, lease.token, ttl=10) if is_adopted else lease
 
@@ -148,7 +147,7 @@ def test_lease_when_the_child_extends_it_then_raises_there_and_changes_nothing(
 
 
 def test_with_block_when_the_child_leaves_it_then_the_parents_keys_stay(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     def leave() -> None:
         with pytest.raises(LeaseLostError):
@@ -162,7 +161,7 @@ def test_with_block_when_the_child_leaves_it_then_the_parents_keys_stay(
 
 
 def test_child_when_it_locks_then_opens_its_own_connections(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     def addresses() -> set[str]:
         clients = servers[0].client_list()
@@ -179,7 +178,7 @@ def test_child_when_it_locks_then_opens_its_own_connections(
 
 
 def test_parent_when_a_child_has_locked_and_ended_then_its_sockets_still_work(
-    locks: FastRedlock, lease: Lease, servers: list[redis.Redis]
+    locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
     def lock_often() -> int:
         for i in range(50):
@@ -196,7 +195,7 @@ def test_parent_when_a_child_has_locked_and_ended_then_its_sockets_still_work(
 
 
 def test_child_when_it_drops_everything_then_the_parents_lease_stands(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     held = [make_locks(urls)]
     leases = [held[0].acquire(KEY)]

@@ -9,7 +9,6 @@ import time
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     ConfigurationError,
@@ -21,7 +20,7 @@ from fastredlock import (
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.cancellation import with_locks
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
 from tests.support.masters import pause, resume
 
@@ -138,7 +137,7 @@ def test_lock_when_left_before_at_least_then_stays_taken_until_then(
 
 @blocking
 def test_locks_of_all_kinds_when_left_before_at_least_then_stay_taken(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     @locks.lock("decorated", ttl=20, timeout=0, skip=True, at_least=10)
     def work() -> bool | None:
@@ -169,7 +168,7 @@ def test_lock_when_the_masters_are_away_at_its_end_then_stays_for_its_ttl(
 
 @blocking
 def test_lock_when_its_client_is_closed_meanwhile_then_at_least_is_kept(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     with locks.lock(KEY, ttl=20, at_least=10):
         locks.close()
@@ -191,7 +190,7 @@ def test_at_least_when_it_cannot_be_kept_then_is_refused_before_any_io() -> None
 
 @blocking
 def test_current_when_inside_of_a_decorated_call_then_is_its_lease(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     @locks.lock(KEY, ttl=20)
     def work() -> bytes:
@@ -217,7 +216,7 @@ def test_current_when_lost_then_its_check_raises(locks: FastRedlock) -> None:
 
 @with_locks(ttl=20)
 async def test_awaitable_lock_when_left_before_at_least_then_stays_taken(
-    locks: AwaitableFastRedlock, servers: list[redis.Redis]
+    locks: AwaitableFastRedlock, servers: Servers
 ) -> None:
     async with locks.lock(KEY, at_least=10):
         pass

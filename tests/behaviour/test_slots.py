@@ -13,7 +13,6 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     ConfigurationError,
@@ -30,7 +29,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.awaited import run_on
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
 from tests.support.processes import Fork
 from tests.support.threads import later
@@ -61,7 +60,7 @@ def test_slots_when_taken_by_several_clients_then_are_no_more_than_the_permits(
 
 
 def test_slot_when_held_then_is_the_key_of_its_number(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = take(locks)
     key = f"{NAME}#{lease.slot}"
@@ -97,9 +96,8 @@ def test_clients_with_different_permits_then_do_not_exceed_the_largest(
 
 
 def test_waiters_when_all_slots_are_released_together_then_all_are_served(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
-    servers: list[redis.Redis],
-) -> None:  # fmt: skip
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
     holder, others = make_locks(urls), [locks, make_locks(urls), make_locks(urls)]
     leases = [take(holder) for _ in range(3)]
     with ThreadPoolExecutor(3) as pool:
@@ -117,7 +115,7 @@ def test_waiters_when_all_slots_are_released_together_then_all_are_served(
 
 @blocking
 def test_callers_of_one_process_then_wait_in_order_and_make_few_rounds(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = make_locks(urls, cohort=1.0)
     locks.connect()
@@ -234,7 +232,7 @@ def test_current_when_in_a_block_of_a_semaphore_then_is_the_innermost_slots_leas
 
 
 def test_numbers_of_a_slot_then_grow(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = make_locks(urls, fencing=True)
     first = take(locks, 1)
@@ -312,7 +310,7 @@ def test_permits_when_bad_then_are_refused_before_any_io(
 
 @blocking
 def test_linger_beside_permits_then_is_refused_and_the_clients_does_not_count(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = make_locks(urls, linger=1)
     with pytest.raises(ConfigurationError, match="linger"):
@@ -346,7 +344,7 @@ def test_waiter_when_it_is_given_up_then_a_slot_is_not_lost(
 
 @blocking
 def test_prefix_of_keys_then_is_before_the_slots(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks, other = (make_locks(urls, key_prefix="app:") for _ in range(2))
     lease = take(locks, 1)
@@ -463,7 +461,7 @@ def test_rate_when_used_up_then_raises_within_the_timeout(locks: FastRedlock) ->
 
 
 def test_permit_then_says_for_how_long_it_lets_begin(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     with locks.rate(NAME, 3, per=2, timeout=0) as permit:
         assert 0 < permit.remaining() <= 0.05 + 0.001

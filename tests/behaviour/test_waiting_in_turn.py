@@ -14,7 +14,6 @@ from threading import Event
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import (
     FastRedlock,
@@ -36,7 +35,7 @@ from tests.support.cancellation import (
     released,
     strides,
 )
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, flush_scripts, set_all
 from tests.support.processes import Fork
 from tests.support.threads import Interrupt, alarm, in_threads, interrupt
@@ -74,7 +73,7 @@ TOKENS = (b"token %d" % number for number in count())
     ids=["callers", "N=1", "N=3", "N=5", "callers of two", "given tokens", "guarded"],
 )
 def test_callers_when_they_wait_then_are_served_in_the_order_of_their_coming(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    make_locks: MakeLocks, urls: list[str], servers: Servers,
     n: int, whose: list[int], options: dict[str, Any],
 ) -> None:  # fmt: skip
     clients = [connected(make_locks(urls[:n], **options)) for _ in {*whose, -1}]
@@ -96,7 +95,7 @@ def is_voted(locks: FastRedlock, count: int) -> bool:
 
 
 def test_clients_when_they_list_the_masters_in_other_orders_then_have_one_gate(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: a gate was found by its place in the list, so each order had its own."""
     orders = [urls, urls[::-1], [*urls[2:], *urls[:2]]]
@@ -116,9 +115,8 @@ def test_clients_when_they_list_the_masters_in_other_orders_then_have_one_gate(
 @pytest.mark.slow
 @pytest.mark.parametrize(("n", "clients"), [(1, 5), (5, 5), (5, 2), (5, 1)])
 def test_callers_when_each_takes_it_again_at_once_then_all_have_their_share(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    n: int, clients: int,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, n: int, clients: int
+) -> None:
     """The last holder queues, too: it was 1 grant to 851."""
     made = [connected(make_locks(urls[:n])) for _ in range(clients)]
     section, ends = Section(0.002), time.monotonic() + 1
@@ -139,7 +137,7 @@ def test_callers_when_each_takes_it_again_at_once_then_all_have_their_share(
 
 
 def test_holder_when_another_waits_then_its_next_acquire_comes_behind(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     last, other = [connected(make_locks(urls)) for _ in range(2)]
     section, behind = Section(), 0
@@ -166,9 +164,8 @@ def test_holder_when_another_waits_then_its_next_acquire_comes_behind(
     ("n", "is_adopted"), [(1, False), (3, False), (5, False), (5, True)]
 )
 def test_release_when_another_client_waits_then_tells_it(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], n: int,
-    is_adopted: bool,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, n: int, is_adopted: bool
+) -> None:
     holder, waiter, other = [connected(make_locks(urls[:n])) for _ in range(3)]
     took = []
     for i in range(7):
@@ -189,7 +186,7 @@ def test_release_when_another_client_waits_then_tells_it(
 
 
 def test_release_inside_one_client_then_its_next_caller_follows_at_once(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls, cohort=0))  # else it is not released
     with Waiters() as waiters:
@@ -223,7 +220,7 @@ def test_key_when_it_expires_then_the_waiter_has_it_right_after(
 
 @pytest.mark.slow
 def test_lock_when_nobody_waits_for_it_any_more_then_is_sent_what_any_other_is(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: each pair within a second of the last one joined the queue, for ever."""
 
@@ -251,7 +248,7 @@ def test_lock_when_nobody_waits_for_it_any_more_then_is_sent_what_any_other_is(
 
 
 def test_acquire_when_timeout_is_zero_then_never_queues(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     with Waiters() as waiters:
@@ -269,7 +266,7 @@ def test_acquire_when_timeout_is_zero_then_never_queues(
 
 
 def test_retry_when_it_has_a_delay_then_keeps_it_and_is_in_no_queue(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     set_all(servers, b"another")
     locks = connected(make_locks(urls, retry=Retry(delay=0.1, jitter=0)))
@@ -285,7 +282,7 @@ def test_retry_when_it_has_a_delay_then_keeps_it_and_is_in_no_queue(
 
 
 def test_acquire_when_its_time_ends_in_the_queue_then_leaves_it_with_real_votes(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     granted(holder.acquire(KEY, ttl=30))
@@ -309,7 +306,7 @@ def test_acquire_when_its_time_ends_in_the_queue_then_leaves_it_with_real_votes(
 @pytest.mark.parametrize("is_one_client", [True, False])
 @pytest.mark.parametrize("is_head", [True, False])
 def test_waiter_when_it_gives_up_then_the_next_has_its_turn_promptly(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], way: str,
+    make_locks: MakeLocks, urls: list[str], servers: Servers, way: str,
     is_one_client: bool, is_head: bool,
 ) -> None:  # fmt: skip
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
@@ -347,7 +344,7 @@ def test_waiter_when_it_gives_up_then_the_next_has_its_turn_promptly(
 @pytest.mark.slow
 @blocking
 def test_interrupt_when_told_or_about_to_be_then_the_next_has_its_turn_promptly(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     holder, locks, other = [connected(make_locks(urls)) for _ in range(3)]
     took = []
@@ -437,9 +434,8 @@ async def waiting(locks: awaitable.FastRedlock) -> None:
 
 @pytest.mark.parametrize("way", ["cancelled", "left behind"])
 def test_loop_when_it_ends_with_waiters_then_others_have_their_turn_and_the_next_works(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], kind: str,
-    way: str,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, kind: str, way: str
+) -> None:
     holder, other = [connected(make_locks(urls)) for _ in range(2)]
     locks = awaitable.FastRedlock(urls)
 
@@ -477,7 +473,7 @@ def test_loop_when_it_ends_with_waiters_then_others_have_their_turn_and_the_next
 
 
 def test_fork_when_callers_wait_then_parent_and_child_queue_as_two(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     with Waiters() as waiters:
@@ -499,7 +495,7 @@ def take_at(locks: FastRedlock) -> float:
 
 
 def test_fork_when_the_child_ends_then_the_parents_waiter_is_still_told(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
 
@@ -521,7 +517,7 @@ def test_fork_when_the_child_ends_then_the_parents_waiter_is_still_told(
 
 
 def test_callers_when_they_poll_queue_or_want_several_then_all_get_theirs(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     poller = connected(make_locks(urls, retry=Retry(delay=0.003)))
     locks, other = [connected(make_locks(urls)) for _ in range(2)]
@@ -545,7 +541,7 @@ def test_callers_when_they_poll_queue_or_want_several_then_all_get_theirs(
 
 
 def test_acquire_each_when_others_queue_for_one_then_gets_the_rest(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     with Waiters() as waiters:
         lease = granted(locks.acquire(KEY))
@@ -561,9 +557,8 @@ def test_acquire_each_when_others_queue_for_one_then_gets_the_rest(
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("is_each", [True, False])
 def test_release_of_several_when_others_queue_for_each_then_tells_them(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    n: int, is_each: bool,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, n: int, is_each: bool
+) -> None:
     """Seen: who waited for one of them found it with its next question."""
     holder, *others = [connected(make_locks(urls[:n])) for _ in range(4)]
     keys = ["a", "b", "c"]
@@ -587,7 +582,7 @@ def test_release_of_several_when_others_queue_for_each_then_tells_them(
 
 
 def test_scripts_when_the_servers_have_lost_them_then_no_entry_is_left(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: the gate never set the key, and kept the entry of the last waiter."""
     clients = [connected(make_locks(urls)) for _ in range(3)]
@@ -605,7 +600,7 @@ def test_scripts_when_the_servers_have_lost_them_then_no_entry_is_left(
 
 
 def test_turn_when_the_key_was_set_and_given_back_then_its_caller_keeps_its_place(
-    servers: list[redis.Redis],
+    servers: Servers,
 ) -> None:
     """Seen: the entry was that of the next caller; another process went first."""
     server = servers[0]
@@ -624,7 +619,7 @@ def test_turn_when_the_key_was_set_and_given_back_then_its_caller_keeps_its_plac
 
 
 def test_own_release_script_when_others_wait_then_they_poll_and_get_it(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     ours = (
         b'if redis.call("get",KEYS[1])==ARGV[1] then '

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import IO
 
 import pytest
-import redis
 
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 from tests.support.processes import environment_of_children
 
@@ -150,7 +150,7 @@ def test_file_when_named_then_gives_masters_and_options(
     config: Path,
     call: Call,
     urls: list[str],
-    servers: list[redis.Redis],
+    servers: Servers,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     config.write_text(f"masters = {urls[:3]}\nmax_ttl = 5\n")

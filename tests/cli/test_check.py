@@ -8,13 +8,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from fastredlock.testing import LocalMasters
 from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import HTTP_REFUSAL, FakeServer, Stranger
-from tests.support.fixtures import Raw
+from tests.support.fixtures import Raw, Servers
 
 from .conftest import Call, as_user
 
@@ -91,7 +90,7 @@ def test_check_when_one_of_three_is_set_up_wrong_then_says_what(
 
 
 def test_check_when_clients_have_a_max_ttl_then_no_disk_is_needed(
-    call: Call, urls: list[str], servers: list[redis.Redis]
+    call: Call, urls: list[str], servers: Servers
 ) -> None:
     for server in servers[:3]:
         server.set("fastredlock:voter", "run id")

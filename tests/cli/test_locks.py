@@ -8,13 +8,12 @@ import time
 from contextlib import closing
 
 import pytest
-import redis
 
 from fastredlock import NO_EXPIRY, FastRedlock
 from fastredlock._cli.locks import Scan
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, values
 from tests.support.waiting import wait_until
 
@@ -94,7 +93,7 @@ def test_who_when_free_then_is_told_by_the_status(
 
 
 def test_who_when_no_token_has_a_quorum_then_shows_all_of_them(
-    call: Call, servers: list[redis.Redis]
+    call: Call, servers: Servers
 ) -> None:
     servers[0].set(KEY, "a", px=5000)
     servers[1].set(KEY, "b")
@@ -174,7 +173,7 @@ def test_commands_without_permits_when_slots_are_held_then_do_not_call_it_free(
 
 
 def test_break_when_not_to_be_asked_then_shows_and_breaks(
-    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+    call: Call, locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=NO_EXPIRY))
     status, out, _ = call("break", KEY, "--yes")
@@ -186,7 +185,7 @@ def test_break_when_not_to_be_asked_then_shows_and_breaks(
 
 
 def test_break_when_nobody_can_be_asked_then_says_first_whether_it_is_free(
-    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+    call: Call, locks: FastRedlock, servers: Servers
 ) -> None:
     status, out, err = call("break", KEY)
     assert (status, out.splitlines()[0], err) == (1, f"'{KEY}' is free", "")
@@ -199,7 +198,7 @@ def test_break_when_nobody_can_be_asked_then_says_first_whether_it_is_free(
 
 
 def test_break_when_another_token_is_named_then_breaks_nothing(
-    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+    call: Call, locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=10))
     status, _, err = call("break", KEY, "--yes", "--token-hash", "0" * 16)
@@ -209,7 +208,7 @@ def test_break_when_another_token_is_named_then_breaks_nothing(
 
 
 def test_break_when_tokens_are_left_over_then_each_is_broken(
-    call: Call, servers: list[redis.Redis]
+    call: Call, servers: Servers
 ) -> None:
     servers[0].set(KEY, "a")
     servers[1].set(KEY, "b")
@@ -226,7 +225,7 @@ def names_in(out: str) -> list[str]:
 
 
 def test_list_when_locks_match_then_shows_each_once(
-    call: Call, locks: FastRedlock, servers: list[redis.Redis]
+    call: Call, locks: FastRedlock, servers: Servers
 ) -> None:
     leases = locks.acquire_each(["jobs:2", "jobs:1", "other"])
     assert all(leases)
@@ -242,7 +241,7 @@ def test_list_when_locks_match_then_shows_each_once(
 
 
 def test_list_when_masters_are_down_then_json_differs_from_that_of_no_locks(
-    call: Call, servers: list[redis.Redis]
+    call: Call, servers: Servers
 ) -> None:
     status, out, err = call("list", "--json", "*")
     nothing = {"locks": [], "is_known": True, "has_more": False, "failures": {}}
@@ -281,7 +280,7 @@ def test_list_when_owner_order_or_count_are_given_then_shows_those(
 
 @pytest.mark.slow
 def test_list_when_there_are_many_then_begins_at_once_and_costs_little(
-    call: Call, servers: list[redis.Redis], urls: list[str]
+    call: Call, servers: Servers, urls: list[str]
 ) -> None:
     fill = """for i = ARGV[1] + 1, ARGV[1] + 10000 do
       redis.call("set", "lock:" .. i, "token" .. i, "px", 600000) end"""
@@ -331,7 +330,7 @@ def test_list_when_a_master_is_away_or_refuses_then_says_which(
 
 
 def test_commands_when_keys_have_a_prefix_then_know_locks_by_their_names(
-    call: Call, make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    call: Call, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls[:3], key_prefix="a*:", owner="ann"))
     lease = granted(locks.acquire(KEY, ttl=10))

@@ -11,14 +11,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock
 from fastredlock._cli import run
 from fastredlock.testing import LocalMasters
 from tests.cli.conftest import Call, Start, as_user, is_alive
 from tests.support.calls import granted
-from tests.support.fixtures import linux_calls
+from tests.support.fixtures import Servers, linux_calls
 from tests.support.keys import KEY, values
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -57,7 +56,7 @@ def is_waited_for(locks: FastRedlock, permits: int | None = None) -> bool:
 
 
 def test_run_when_the_command_ends_then_its_status_is_returned_and_the_lock_free(
-    start: Start, servers: list[redis.Redis]
+    start: Start, servers: Servers
 ) -> None:
     told = 'cat; echo "$FASTREDLOCK_RESOURCE $FASTREDLOCK_TOKEN"; exit 7'
     command = start("run", KEY, "--", "sh", "-c", told, stdin="given\n")
@@ -73,7 +72,7 @@ def test_run_when_the_command_ends_then_its_status_is_returned_and_the_lock_free
 
 @of_locks_and_slots
 def test_run_while_the_command_runs_then_it_holds_what_it_is_told_by_its_token(
-    start: Start, servers: list[redis.Redis], permits: int | None
+    start: Start, servers: Servers, permits: int | None
 ) -> None:
     script = "echo $FASTREDLOCK_RESOURCE ${FASTREDLOCK_SLOT-none} $FASTREDLOCK_TOKEN"
     words = ("run", "--owner", "ann", *options_of(permits), KEY, "--", "sh", "-c")
@@ -201,7 +200,7 @@ def test_run_when_it_is_released_then_runs_at_once(
 
 
 def test_run_when_hosts_begin_one_after_another_then_at_least_lets_one_run(
-    start: Start, servers: list[redis.Redis]
+    start: Start, servers: Servers
 ) -> None:
     words = ("-n", "-E", "0", "--at-least", "20", KEY, "--", "sh", "-c", "echo ran")
     ended = [start("run", *words).end() for _ in range(3)]
@@ -282,11 +281,7 @@ def test_run_when_the_lock_is_broken_then_the_whole_command_gets_sigterm(
     ],
 )
 def test_run_when_the_key_is_deleted_then_says_how_the_command_ended(
-    start: Start,
-    servers: list[redis.Redis],
-    options: tuple[str, ...],
-    script: str,
-    said: str,
+    start: Start, servers: Servers, options: tuple[str, ...], script: str, said: str
 ) -> None:
     command = start("run", *options, KEY, "--", "sh", "-c", script)
     assert command.line() == "held"

@@ -7,11 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock
 from tests.cli.conftest import Terminal
 from tests.support.calls import granted
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY, values
 
 Open = Callable[..., Terminal]  # the fixture `terminal`
@@ -46,7 +46,7 @@ def test_terminal_when_ctrl_c_is_typed_then_the_command_is_interrupted_once(
 
 
 def test_terminal_when_ctrl_c_ends_the_command_then_we_end_by_it_as_well(
-    terminal: Open, servers: list[redis.Redis]
+    terminal: Open, servers: Servers
 ) -> None:
     # No shell: one that has the signal as it is about to exec loses it.
     opened = terminal("run", KEY, "--", "cat")

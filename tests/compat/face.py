@@ -17,6 +17,7 @@ from redis.backoff import NoBackoff
 from redis.retry import Retry
 
 from tests.support.awaited import Awaited
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 from tests.support.two_libraries import load
 from tests.support.waiting import wait_until
@@ -29,7 +30,7 @@ class Face:
 
     key = KEY  # of the lock on the masters
 
-    def __init__(self, name: str, urls: list[str], servers: list[redis.Redis]) -> None:
+    def __init__(self, name: str, urls: list[str], servers: Servers) -> None:
         self.module: ModuleType = load(name.partition("-")[0])
         self.name, self.urls, self.servers = name, urls, servers
         self.is_ours = name.startswith("fastredlock")
@@ -79,7 +80,7 @@ class Face:
 class LoopFace(Face):
     """A face with a loop of its own; its clients are awaited where its name says so."""
 
-    def __init__(self, name: str, urls: list[str], servers: list[redis.Redis]) -> None:
+    def __init__(self, name: str, urls: list[str], servers: Servers) -> None:
         super().__init__(name, urls, servers)
         self.is_awaited = "asyncio" in name
         if self.is_ours and self.is_awaited:
@@ -114,7 +115,7 @@ def faces(cls: Any, *names: str, bug_of: tuple[str, ...] = ()) -> Any:
 
     @pytest.fixture(params=params)
     def face(
-        request: pytest.FixtureRequest, urls: list[str], servers: list[redis.Redis]
+        request: pytest.FixtureRequest, urls: list[str], servers: Servers
     ) -> Iterator[Any]:
         made = cls(request.param, urls, servers)
         try:

@@ -6,19 +6,17 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
 from tests.support.fake_server import FakeServer
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
 
 
 @pytest.fixture
-def proxies(
-    shared_masters: LocalMasters, servers: list[redis.Redis]
-) -> Iterator[list[Proxy]]:
+def proxies(shared_masters: LocalMasters, servers: Servers) -> Iterator[list[Proxy]]:
     """Stand a proxy before each of the five shared masters, emptied before.
 
     Their addresses are in the order of the masters' own: so the gates are the same.
@@ -31,9 +29,7 @@ def proxies(
 
 
 @pytest.fixture
-def proxied(
-    proxies: list[Proxy], make_locks: Callable[..., FastRedlock]
-) -> Callable[..., FastRedlock]:
+def proxied(proxies: list[Proxy], make_locks: MakeLocks) -> Callable[..., FastRedlock]:
     """Return what makes a FastRedlock of the five proxies, connected to all."""
 
     def make(**options: object) -> FastRedlock:

@@ -13,14 +13,13 @@ from types import FrameType
 from typing import Any
 
 import pytest
-import redis
 
 import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock._core import Operation, Round, Terms
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
-from tests.support.fixtures import blocking
+from tests.support.fixtures import Servers, blocking
 from tests.support.keys import KEY, NOBODY, values
 from tests.support.waiting import PATIENCE, settled, until, wait_until
 
@@ -31,7 +30,7 @@ pytestmark = blocking  # interrupts; a task is cancelled: behaviour/test_cancell
 
 
 def soon(
-    servers: list[redis.Redis], wanted: list[bytes | None], key: str = KEY
+    servers: Servers, wanted: list[bytes | None], key: str = KEY
 ) -> list[bytes | None]:
     """Wait for the slowest master, for far less than a ttl; return the values."""
     return settled(lambda: values(servers, key), wanted, within=1)
@@ -153,9 +152,7 @@ def leave_extended(locks: FastRedlock) -> Started:
     "start", [release, release_each, leave_lock, leave_lease, leave_extended]
 )
 def test_end_of_a_lease_when_interrupted_at_any_opcode_then_leaves_no_key(
-    locks: FastRedlock,
-    servers: list[redis.Redis],
-    start: Callable[[FastRedlock], Started],
+    locks: FastRedlock, servers: Servers, start: Callable[[FastRedlock], Started]
 ) -> None:
     """A with block is left before every `try`; all but the last are made in C."""
     behind: Callable[[], object] = nothing
@@ -174,7 +171,7 @@ def test_end_of_a_lease_when_interrupted_at_any_opcode_then_leaves_no_key(
 
 @pytest.mark.slow
 def test_acquire_when_interrupted_at_any_opcode_then_leaves_no_key(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     def pair() -> None:
         granted(locks.acquire(KEY, ttl=60)).release()
@@ -187,7 +184,7 @@ def test_acquire_when_interrupted_at_any_opcode_then_leaves_no_key(
 
 @pytest.mark.slow
 def test_acquire_when_others_hold_it_and_interrupted_then_theirs_stands(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     for server in servers[:3]:
         server.set(KEY, b"theirs")
@@ -200,7 +197,7 @@ def test_acquire_when_others_hold_it_and_interrupted_then_theirs_stands(
 
 @pytest.mark.slow
 def test_with_when_entered_and_interrupted_at_any_opcode_then_leaves_no_key_or_entry(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lock, returned = locks.lock(KEY, ttl=60), 0
     with lock:  # from now on its ttl is known, and each entry takes the same steps
@@ -216,7 +213,7 @@ def test_with_when_entered_and_interrupted_at_any_opcode_then_leaves_no_key_or_e
 
 @pytest.mark.slow
 def test_with_when_left_and_interrupted_then_at_least_is_kept(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: another host took the lock at once, and ran the job again."""
 
@@ -236,7 +233,7 @@ def test_with_when_left_and_interrupted_then_at_least_is_kept(
 
 @pytest.mark.parametrize("error", [None, ValueError("the body's")])
 def test_with_when_left_without_memory_then_leaves_no_key(
-    locks: FastRedlock, servers: list[redis.Redis], error: Exception | None
+    locks: FastRedlock, servers: Servers, error: Exception | None
 ) -> None:
     """Seen: the body's error stood, and the release was neither made nor given up."""
     memory = pytest.importorskip("_testcapi")
@@ -264,7 +261,7 @@ def test_with_when_left_without_memory_then_leaves_no_key(
 @pytest.mark.parametrize("k", range(14))
 @pytest.mark.parametrize("releases", [False, True])
 def test_call_when_there_is_no_more_memory_then_leaves_no_key(
-    locks: FastRedlock, servers: list[redis.Redis], releases: bool, k: int
+    locks: FastRedlock, servers: Servers, releases: bool, k: int
 ) -> None:
     """Seen: of an acquire keys at a quorum, and of a release one at all masters."""
     memory = pytest.importorskip("_testcapi")
@@ -299,7 +296,7 @@ def test_call_when_there_is_no_more_memory_then_leaves_no_key(
 @pytest.mark.filterwarnings("ignore:coroutine 'Lease.release' was never awaited")
 @pytest.mark.parametrize("is_lease", [False, True])
 def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
-    driver: str, urls: list[str], servers: list[redis.Redis], is_lease: bool
+    driver: str, urls: list[str], servers: Servers, is_lease: bool
 ) -> None:
     """An exception of a signal handler in a coroutine leaves the loop."""
 
@@ -332,7 +329,7 @@ def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
 
 @pytest.mark.parametrize("is_lease", [False, True])
 def test_async_with_when_its_end_was_called_and_not_awaited_then_leaves_no_key(
-    driver: str, urls: list[str], servers: list[redis.Redis], is_lease: bool
+    driver: str, urls: list[str], servers: Servers, is_lease: bool
 ) -> None:
     """CPython looks for signals between the two."""
 
@@ -419,7 +416,7 @@ def test_extend_when_another_thread_comes_between_at_any_point_then_is_bound_by_
 
 
 def test_lease_when_it_is_gone_then_says_so_after_an_interrupted_extend(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=60))
     interrupted_at(5, lease.extend)

@@ -5,17 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable
 from contextlib import ExitStack, suppress
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, granted, take_and_release
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.waiting import SLACK, stopwatch
@@ -61,7 +59,7 @@ def test_sockets_when_opened_then_probe_their_peers_and_give_up_mute_ones(
 
 def test_address_when_another_server_stands_behind_the_name_then_is_found(
     shared_masters: LocalMasters,
-    servers: list[redis.Redis],
+    servers: Servers,
     make_locks: MakeLocks,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -79,7 +77,7 @@ def test_address_when_another_server_stands_behind_the_name_then_is_found(
 @pytest.mark.slow
 @pytest.mark.parametrize("has_unread", [False, True])
 def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock], has_unread: bool
+    proxies: list[Proxy], proxied: MakeLocks, has_unread: bool
 ) -> None:
     """Unread: late replies stand before the end of each stream."""
     locks = proxied(**QUICK)
@@ -100,7 +98,7 @@ def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
 
 @pytest.mark.slow
 def test_idle_connection_when_a_middlebox_forgot_it_then_acquire_outlasts_it(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+    proxies: list[Proxy], proxied: MakeLocks
 ) -> None:
     locks = proxied()
     for proxy in proxies:
@@ -160,7 +158,7 @@ def test_reconnect_when_a_quorum_is_missing_then_tries_are_20_ms_apart(
 
 @pytest.mark.slow
 def test_reconnect_when_a_minority_refuses_for_long_then_few_tries_are_made(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+    proxies: list[Proxy], proxied: MakeLocks
 ) -> None:
     locks = proxied()
     proxies[0].set(closes_accepted=True)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-import redis
 
 from tests.support import ending_programs
 from tests.support.ending_programs import NAMES
+from tests.support.fixtures import Servers
 from tests.support.keys import is_empty
 from tests.support.processes import run_to_its_end
 
@@ -45,7 +45,7 @@ def end(*words: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.parametrize("words", [*LOSING, *ALONE], ids=" ".join)
 def test_process_when_it_ends_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], words: tuple[str, ...]
+    urls: list[str], servers: Servers, words: tuple[str, ...]
 ) -> None:
     theirs = servers[:3] if words in LOSING else []
     for server in theirs:
@@ -57,7 +57,7 @@ def test_process_when_it_ends_then_leaves_no_key(
 
 @pytest.mark.parametrize("delay", ["0.002", "0.003", "0.005"])
 def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], delay: str
+    urls: list[str], servers: Servers, delay: str
 ) -> None:
     """The same after an ordinary QuorumUnreachableError."""
     done = end("time_out_each", delay, *urls)
@@ -67,7 +67,7 @@ def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
 
 @pytest.mark.parametrize("delay", DELAYS)
 def test_process_when_a_daemon_thread_takes_locks_at_its_end_then_no_round_is_left(
-    urls: list[str], servers: list[redis.Redis], delay: str
+    urls: list[str], servers: Servers, delay: str
 ) -> None:
     done = end("leave_a_daemon", delay, *urls)
     assert done.returncode == 0

@@ -5,10 +5,10 @@ from __future__ import annotations
 import subprocess
 
 import pytest
-import redis
 
 from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
+from tests.support.fixtures import Servers
 from tests.support.processes import run_to_its_end
 
 
@@ -17,7 +17,7 @@ def end(*words: str) -> subprocess.CompletedProcess[str]:
     return run_to_its_end(ending_programs.__name__, *words, within=15)
 
 
-def left_of(servers: list[redis.Redis], word: str) -> list[str]:
+def left_of(servers: Servers, word: str) -> list[str]:
     """List the keys that stand, of those that a program numbers."""
     names = [f"{word}{i}" for i in range(6)]
     return [name for name in names for server in servers if server.exists(name)]
@@ -54,7 +54,7 @@ def test_exit_when_daemon_threads_acquire_then_they_end_without_a_word(
 
 @pytest.mark.parametrize("loop", ["closed", "broken"])
 def test_exit_when_a_loop_ended_with_a_waiting_task_then_no_key_rests_on(
-    urls: list[str], servers: list[redis.Redis], loop: str
+    urls: list[str], servers: Servers, loop: str
 ) -> None:
     """Seen: "Event loop is closed", and keys of other clients stood for their ttl."""
     done = end("leave_a_waiting_task", loop, *urls)
@@ -79,7 +79,7 @@ def test_exit_when_a_loop_ended_with_a_waiting_task_then_no_key_rests_on(
     ],
 )
 def test_exit_when_nobody_has_the_client_any_more_then_no_key_is_left(
-    urls: list[str], servers: list[redis.Redis], words: list[str], times: int
+    urls: list[str], servers: Servers, words: list[str], times: int
 ) -> None:
     for _ in range(times):
         done = end(*words, *urls)

@@ -11,14 +11,13 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, FastRedlockError, Lease, ReleaseStatus
 from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.certificates import Certificates, tls_master
-from tests.support.fixtures import blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.masters import pause, resume
 from tests.support.processes import Fork
@@ -29,7 +28,7 @@ pytestmark = blocking
 
 @pytest.fixture
 def tls_locks(
-    tmp_path_factory: pytest.TempPathFactory, make_locks: Callable[..., FastRedlock]
+    tmp_path_factory: pytest.TempPathFactory, make_locks: MakeLocks
 ) -> Iterator[FastRedlock]:
     certificates = Certificates(tmp_path_factory.mktemp("certificates"))
     with tls_master(certificates) as (_, port):
@@ -130,11 +129,7 @@ def test_child_when_forked_inside_ssl_of_its_own_round_then_that_ends_and_the_ne
 @pytest.mark.parametrize("uses", [False, True], ids=["idle", "used"])
 @pytest.mark.parametrize("call", ["acquire", "acquire_each"])
 def test_child_when_a_handler_forked_in_a_poll_then_leaves_the_parents_replies_alone(
-    masters: LocalMasters,
-    make_locks: Callable[..., FastRedlock],
-    raw: Callable[..., redis.Redis],
-    uses: bool,
-    call: str,
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, uses: bool, call: str
 ) -> None:
     """Seen: the child went on with the parent's sockets, and read its replies."""
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=5))
@@ -173,7 +168,7 @@ def test_child_when_a_handler_forked_in_a_poll_then_leaves_the_parents_replies_a
 
 
 def test_child_when_forked_in_a_close_then_ends(
-    make_locks: Callable[..., FastRedlock], masters: LocalMasters
+    make_locks: MakeLocks, masters: LocalMasters
 ) -> None:
     locks = connected(make_locks(masters.urls, round_timeout=0.5))
     pause(masters, 3)
@@ -199,7 +194,7 @@ def test_child_when_forked_in_a_close_then_ends(
 
 
 def test_round_when_the_process_forks_before_its_lease_then_the_child_has_none(
-    locks: FastRedlock, servers: list[redis.Redis]
+    locks: FastRedlock, servers: Servers
 ) -> None:
     engine, terms = locks._driver.engine, locks._driver.settings.default_terms
     round = engine.new_round(0, KEY.encode(), b"token", terms)

@@ -8,7 +8,6 @@ from contextlib import suppress
 from urllib.parse import urlsplit
 
 import pytest
-import redis
 
 from fastredlock import (
     ConfigurationError,
@@ -20,7 +19,7 @@ from fastredlock import (
     Vote,
 )
 from tests.support.calls import QUICK, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, settled_values, values
 from tests.support.proxy import Proxy
 from tests.support.waiting import settled, wait_until
@@ -63,7 +62,7 @@ def arrives_late(proxy: Proxy, url: str) -> None:
 
 
 def test_acquire_when_the_release_of_its_token_is_not_confirmed_then_is_refused(
-    proxied: Make, proxies: list[Proxy], urls: list[str], servers: list[redis.Redis]
+    proxied: Make, proxies: list[Proxy], urls: list[str], servers: Servers
 ) -> None:
     locks = proxied(**QUICK, new_token=lambda: TOKEN)
     lost_release(locks, proxies)
@@ -85,7 +84,7 @@ def test_acquire_when_the_release_of_its_token_is_not_confirmed_then_is_refused(
 
 
 def test_acquire_when_a_minority_has_not_confirmed_then_does_not_ask_it(
-    proxied: Make, proxies: list[Proxy], urls: list[str], servers: list[redis.Redis]
+    proxied: Make, proxies: list[Proxy], urls: list[str], servers: Servers
 ) -> None:
     locks = proxied(**QUICK, new_token=lambda: TOKEN)
     lost_release(locks, proxies[:2])
@@ -102,7 +101,7 @@ def test_acquire_when_a_minority_has_not_confirmed_then_does_not_ask_it(
 
 
 def test_acquire_when_its_token_is_held_here_then_is_taken_and_sends_nothing(
-    proxied: Make, proxies: list[Proxy], servers: list[redis.Redis]
+    proxied: Make, proxies: list[Proxy], servers: Servers
 ) -> None:
     # A reply of the second one that came late would have it rolled back: with the keys
     # of the first. (The gate of its queue is asked, which locks nothing.)
@@ -121,7 +120,7 @@ def test_acquire_when_its_token_is_held_here_then_is_taken_and_sends_nothing(
 
 
 def test_acquire_each_when_a_pair_is_named_twice_then_the_second_is_taken(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = make_locks(urls, new_token=lambda: TOKEN)
     locks.connect()
@@ -150,7 +149,7 @@ def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
 
 
 def test_lease_when_its_time_is_over_and_its_token_is_used_again_then_is_gone(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     # Its release would delete the next lock with this token.
     locks = make_locks(urls, new_token=lambda: TOKEN)

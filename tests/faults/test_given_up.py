@@ -6,7 +6,6 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from shutil import which
@@ -17,6 +16,7 @@ from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
+from tests.support.fixtures import MakeLocks
 from tests.support.masters import pause, resume
 from tests.support.processes import running
 from tests.support.proxy import Proxy, swallowed_syn
@@ -72,7 +72,7 @@ def test_awaited_release_when_its_master_comes_back_then_is_sent_without_a_call(
 
 
 def test_close_when_a_connection_is_cut_as_the_release_leaves_then_sends_it_again(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+    proxies: list[Proxy], proxied: MakeLocks
 ) -> None:
     locks = proxied()
     lease = locks.acquire("r")

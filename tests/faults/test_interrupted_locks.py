@@ -14,6 +14,7 @@ from fastredlock.compat import redis_lock, redlock
 from fastredlock.compat.pottery import Redlock
 from fastredlock.compat.redis import Lock
 from tests.faults.test_callers import every_interrupt, interrupt, soon
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY, NOBODY
 
 # Where a frame of Python returns to another, no signal is looked at.
@@ -23,7 +24,7 @@ UNSIGNALLED = re.compile(
 
 
 def leaves_no_key(
-    lock: Any, take: Any, last: str, servers: list[redis.Redis], key: str = KEY
+    lock: Any, take: Any, last: str, servers: Servers, key: str = KEY
 ) -> None:
     """Interrupt the call at every opcode until the function `last` returns."""
     for where in every_interrupt(lambda: take, step=7):
@@ -35,19 +36,19 @@ def leaves_no_key(
         assert (where, found) == (where, NOBODY)
 
 
-def owned_by_redis_py(clients: list[redis.Redis]) -> tuple[Any, Callable[[], object]]:
+def owned_by_redis_py(clients: Servers) -> tuple[Any, Callable[[], object]]:
     lock = Lock(clients, KEY, timeout=60)
     return lock, lock.owned
 
 
-def locked_by_pottery(clients: list[redis.Redis]) -> tuple[Any, Callable[[], object]]:
+def locked_by_pottery(clients: Servers) -> tuple[Any, Callable[[], object]]:
     lock = Redlock(key=KEY, masters=clients, auto_release_time=60)
     return lock, lock.locked
 
 
 @pytest.mark.slow
 def test_lock_of_redlock_when_interrupted_at_any_opcode_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     """Seen: 15 of 152 places behind the grant."""
     locks = redlock.Redlock(urls)
@@ -59,7 +60,7 @@ def test_lock_of_redlock_when_interrupted_at_any_opcode_then_leaves_no_key(
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{}, {"id": "worker-1"}, {"auto_renewal": True}])
 def test_acquire_of_redis_lock_when_interrupted_at_any_opcode_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], options: Any
+    urls: list[str], servers: Servers, options: Any
 ) -> None:
     """Seen: 15 of 154 places behind the grant, and 99 of 238 of a renewed one."""
     client = redis.Redis.from_url(urls[0])
@@ -71,7 +72,7 @@ def test_acquire_of_redis_lock_when_interrupted_at_any_opcode_then_leaves_no_key
 
 
 def test_acquire_of_redis_lock_when_interrupted_then_another_thread_keeps_its_lock(
-    urls: list[str], servers: list[redis.Redis], monkeypatch: pytest.MonkeyPatch
+    urls: list[str], servers: Servers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lock = redis_lock.Lock(redis.Redis.from_url(urls[0]), KEY, expire=60)
     take = lock._take
@@ -92,7 +93,7 @@ def test_acquire_of_redis_lock_when_interrupted_then_another_thread_keeps_its_lo
 @pytest.mark.parametrize("enters", [False, True])
 @pytest.mark.parametrize("make", [owned_by_redis_py, locked_by_pottery])
 def test_acquire_of_a_replacement_when_interrupted_at_any_opcode_then_leaves_no_key(
-    urls: list[str], servers: list[redis.Redis], make: Any, enters: bool
+    urls: list[str], servers: Servers, make: Any, enters: bool
 ) -> None:
     """Seen: 73 of 1,394, between the grant and the note of it."""
     lock, is_held = make([redis.Redis.from_url(url) for url in urls])

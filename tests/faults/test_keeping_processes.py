@@ -7,11 +7,11 @@ import signal
 import time
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock
 from tests.support import fault_programs
 from tests.support.calls import granted
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.processes import Fork, run_to_its_end, running
 from tests.support.waiting import is_renewed
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.mark.parametrize("name", ["tell_after_a_stop", "tell_after_a_stop_awaited"])
 def test_process_when_stopped_beyond_the_ttl_then_knows_at_its_next_line(
-    urls: list[str], servers: list[redis.Redis], name: str
+    urls: list[str], servers: Servers, name: str
 ) -> None:
     with running(fault_programs, name, *urls) as process:
         assert process.answer() == "holds"
@@ -48,7 +48,7 @@ def test_process_when_it_ends_with_kept_leases_then_ends_at_once_and_in_silence(
 
 
 def test_child_when_forked_then_keeps_nothing_of_its_parent_and_can_keep_its_own(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     def look() -> list[object]:
         seen: list[object] = [lease.lost.is_set(), lease.is_valid]
@@ -64,7 +64,7 @@ def test_child_when_forked_then_keeps_nothing_of_its_parent_and_can_keep_its_own
 
 
 def test_child_when_its_parent_has_released_then_nobody_keeps_the_lease(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     with FastRedlock(urls, ttl=0.6) as locks:
         lease = granted(locks.acquire(KEY, keep_alive=True))

@@ -5,14 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fake_server import FakeServer
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.proxy import Proxy
 
@@ -59,7 +58,7 @@ def replayed(pieces: list[bytes], make_locks: MakeLocks) -> tuple[str, str]:
 @pytest.mark.slow
 @blocking  # without a socket
 def test_replies_when_cut_at_every_byte_then_each_goes_to_its_command(
-    shared_masters: LocalMasters, servers: list[redis.Redis], make_locks: MakeLocks
+    shared_masters: LocalMasters, servers: Servers, make_locks: MakeLocks
 ) -> None:
     handshake, first, last = replies_of(recorded(shared_masters.urls[0], make_locks))
     cuts = [
@@ -75,7 +74,7 @@ def test_replies_when_cut_at_every_byte_then_each_goes_to_its_command(
 
 def test_replies_when_they_come_byte_by_byte_then_the_driver_reads_them(
     shared_masters: LocalMasters,
-    servers: list[redis.Redis],
+    servers: Servers,
     make_locks: MakeLocks,
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:
@@ -117,9 +116,7 @@ def test_connection_when_a_reply_fits_no_question_then_is_given_up(
 
 
 def test_replies_when_held_past_the_deadline_then_count_for_their_own_rounds(
-    proxies: list[Proxy],
-    proxied: Callable[..., FastRedlock],
-    servers: list[redis.Redis],
+    proxies: list[Proxy], proxied: MakeLocks, servers: Servers
 ) -> None:
     locks = proxied(**QUICK)
     for server in servers[:2]:

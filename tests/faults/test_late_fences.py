@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, values
 from tests.support.proxy import Proxy
 from tests.support.threads import later
@@ -21,7 +20,7 @@ TTL = 0.8  # s, of the one whose write is late
 
 
 @pytest.fixture
-def three(servers: list[redis.Redis]) -> list[redis.Redis]:
+def three(servers: Servers) -> Servers:
     return servers[:3]
 
 
@@ -44,19 +43,19 @@ def other(make_locks: MakeLocks, urls: list[str]) -> FastRedlock:
     return connected(make_locks(urls[:3], fencing=True))
 
 
-def stand_everywhere(three: list[redis.Redis]) -> bool:
+def stand_everywhere(three: Servers) -> bool:
     return all(server.exists(KEY) for server in three)
 
 
-def places(three: list[redis.Redis], token: bytes) -> list[bool]:
+def places(three: Servers, token: bytes) -> list[bool]:
     return [value == token for value in values(three)]
 
 
-def numbers(three: list[redis.Redis]) -> list[float]:
+def numbers(three: Servers) -> list[float]:
     return [server.zscore(FENCE, "f") or 0 for server in three]
 
 
-def hold_up(ways: list[Proxy], three: list[redis.Redis], passing: int) -> None:
+def hold_up(ways: list[Proxy], three: Servers, passing: int) -> None:
     """Let the SETs through, and then their replies; further commands at one alone."""
     wait_until(lambda: stand_everywhere(three))
     for i, way in enumerate(ways):
@@ -66,7 +65,7 @@ def hold_up(ways: list[Proxy], three: list[redis.Redis], passing: int) -> None:
 
 
 def lose_by_a_late_write(
-    slow: FastRedlock, ways: list[Proxy], three: list[redis.Redis], kind: str
+    slow: FastRedlock, ways: list[Proxy], three: Servers, kind: str
 ) -> None:
     """Take the lock but for one of its further commands, which is not through in time.
 
@@ -91,9 +90,8 @@ def lose_by_a_late_write(
 
 @pytest.mark.parametrize("kind", ["write", "next"])
 def test_further_command_when_it_comes_late_then_changes_nothing_of_the_next_holder(
-    slow: FastRedlock, other: FastRedlock, ways: list[Proxy], three: list[redis.Redis],
-    kind: str,
-) -> None:  # fmt: skip
+    slow: FastRedlock, other: FastRedlock, ways: list[Proxy], three: Servers, kind: str
+) -> None:
     lose_by_a_late_write(slow, ways, three, kind)
     holder = granted(other.acquire(KEY, ttl=30, timeout=10))  # when its keys are over
     other.holders(KEY)  # answered behind its SETs

@@ -6,13 +6,12 @@ from collections.abc import Callable
 from contextlib import ExitStack
 
 import pytest
-import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, failed_votes, granted, take_and_release
 from tests.support.fake_server import Answer, FakeServer
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, NOBODY, values
 from tests.support.proxy import Proxy, swallowed_syn
 from tests.support.waiting import SLACK, stopwatch, wait_until
@@ -79,7 +78,7 @@ SERVERS: dict[str, tuple[dict[bytes, Answer], str]] = {
 
 @pytest.mark.parametrize("fault", FAULTS)
 def test_fault_when_it_hits_two_of_five_then_the_caller_does_not_notice(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock], fault: str
+    proxies: list[Proxy], proxied: MakeLocks, fault: str
 ) -> None:
     locks = proxied(**QUICK)
     for proxy in proxies[:2]:
@@ -92,9 +91,8 @@ def test_fault_when_it_hits_two_of_five_then_the_caller_does_not_notice(
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", SERIOUS)
 def test_fault_when_it_hits_three_of_five_then_raises_in_time_says_why_and_recovers(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock],
-    servers: list[redis.Redis], fault: str,
-) -> None:  # fmt: skip
+    proxies: list[Proxy], proxied: MakeLocks, servers: Servers, fault: str
+) -> None:
     locks = proxied(**QUICK)
     for proxy in proxies[:3]:
         FAULTS[fault](proxy)
@@ -268,7 +266,7 @@ PROVOKED = {  # the commands by which a server is brought to it
 @pytest.mark.slow
 @pytest.mark.parametrize("word", PROVOKED)
 def test_real_server_when_it_refuses_then_the_vote_says_what_it_said(
-    make_locks: MakeLocks, raw: Callable[..., redis.Redis], word: str
+    make_locks: MakeLocks, raw: Raw, word: str
 ) -> None:
     with LocalMasters(1) as masters:
         server = raw(masters.urls[0])
@@ -279,7 +277,7 @@ def test_real_server_when_it_refuses_then_the_vote_says_what_it_said(
 
 
 def test_real_server_when_the_key_is_a_list_then_release_fails_with_wrongtype(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = make_locks(urls[:1])
     lease = granted(locks.acquire(KEY, timeout=0))

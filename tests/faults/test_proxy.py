@@ -11,16 +11,16 @@ from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 import pytest
-import redis
 
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.fake_server import FakeServer
+from tests.support.fixtures import Servers
 from tests.support.proxy import PATIENCE, Proxy, swallowed_syn
 
 
 @pytest.fixture
-def proxy(shared_masters: LocalMasters, servers: list[redis.Redis]) -> Iterator[Proxy]:
+def proxy(shared_masters: LocalMasters, servers: Servers) -> Iterator[Proxy]:
     with Proxy(shared_masters.urls[0]) as proxy:
         yield proxy
 
@@ -73,7 +73,7 @@ LOSSES = [
 
 @pytest.mark.parametrize(("fault", "sent", "value", "comes"), LOSSES)
 def test_bytes_when_held_or_lost_then_the_server_has_executed_or_not(
-    proxy: Proxy, client: socket.socket, servers: list[redis.Redis], fault: str,
+    proxy: Proxy, client: socket.socket, servers: Servers, fault: str,
     sent: bytes, value: bytes | None, comes: bytes,
 ) -> None:  # fmt: skip
     proxy.set(**{fault: True})
@@ -132,7 +132,7 @@ def test_cut_when_it_resets_then_so_many_bytes_came_before(
 
 
 def test_half_close_when_done_then_only_the_replies_end(
-    proxy: Proxy, client: socket.socket, servers: list[redis.Redis]
+    proxy: Proxy, client: socket.socket, servers: Servers
 ) -> None:
     proxy.set(cut_down_after=7, at_cut="half-close")
     client.sendall(b"PING\r\n")
@@ -187,9 +187,7 @@ def reply_to(url: str, name: str) -> bytes:
 
 
 def test_fake_server_when_asked_then_answers_as_a_real_one(
-    shared_masters: LocalMasters,
-    servers: list[redis.Redis],
-    make_fake: Callable[..., FakeServer],
+    shared_masters: LocalMasters, servers: Servers, make_fake: Callable[..., FakeServer]
 ) -> None:
     fake, real = make_fake(), shared_masters.urls[0]
     for name in ("select", "name", "load", "set", "release"):

@@ -6,13 +6,12 @@ import ctypes
 import threading
 import time
 from bisect import bisect
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
 
 import pytest
-import redis
 
 from fastredlock import (
     FastRedlock,
@@ -22,7 +21,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all, settled_values
 from tests.support.masters import pause
 from tests.support.proxy import Proxy
@@ -142,7 +141,7 @@ class Waiter(threading.Thread):
 
 
 def test_close_when_another_thread_waits_for_a_taken_lock_then_it_says_closed(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     set_all(servers, b"theirs")
     locks = make_locks(urls)
@@ -170,7 +169,7 @@ def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_clos
 @pytest.mark.slow
 @blocking  # a thread that waits for its task raises it only then
 def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     set_all(servers[:3], b"theirs")
     wanted = [b"theirs"] * 3 + [None] * 2
@@ -188,7 +187,7 @@ def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
 @pytest.mark.slow
 @blocking
 def test_deadline_when_signals_interrupt_every_wait_then_holds(
-    proxies: list[Proxy], proxied: Callable[..., FastRedlock]
+    proxies: list[Proxy], proxied: MakeLocks
 ) -> None:
     locks = proxied(round_timeout=0.2)
     for proxy in proxies:

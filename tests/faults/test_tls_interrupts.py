@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 
 from fastredlock import FastRedlock, Lease, ReleaseStatus
 from tests.support.calls import granted
 from tests.support.certificates import Certificates, tls_master
-from tests.support.fixtures import blocking
+from tests.support.fixtures import MakeLocks, blocking
 from tests.support.keys import KEY
 
 pytestmark = blocking  # an interrupt inside ssl ends a loop
@@ -18,7 +18,7 @@ pytestmark = blocking  # an interrupt inside ssl ends a loop
 
 @pytest.fixture
 def locks(
-    tmp_path_factory: pytest.TempPathFactory, make_locks: Callable[..., FastRedlock]
+    tmp_path_factory: pytest.TempPathFactory, make_locks: MakeLocks
 ) -> Iterator[FastRedlock]:
     certificates = Certificates(tmp_path_factory.mktemp("certificates"))
     with tls_master(certificates) as (_, port):

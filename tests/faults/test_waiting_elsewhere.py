@@ -18,7 +18,7 @@ import redis
 from fastredlock import FastRedlock, Lease
 from fastredlock._options import scripts
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY
 from tests.support.lock_process import line_of, take_in_turn, worker
 from tests.support.proxy import Proxy
@@ -36,14 +36,14 @@ GATE = gate_of(5)
 TURN_KEY = f"fastredlock:turn:{KEY}"
 
 
-def held_elsewhere(locks: FastRedlock, servers: list[redis.Redis]) -> Lease:
+def held_elsewhere(locks: FastRedlock, servers: Servers) -> Lease:
     """Take the lock; its key is not at the gate."""
     lease = granted(locks.acquire(KEY, ttl=30))
     servers[GATE].delete(KEY)
     return lease
 
 
-def pauses(servers: list[redis.Redis]) -> bool:
+def pauses(servers: Servers) -> bool:
     """Whether the first of the gate's queue pauses, and the gate knows."""
     first = queued_at(servers[GATE])[:1]
     noted = servers[GATE].zrange(TURN_KEY, 0, 0)
@@ -52,7 +52,7 @@ def pauses(servers: list[redis.Redis]) -> bool:
 
 @pytest.mark.parametrize("clients", [1, 4])
 def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tries(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], clients: int
+    make_locks: MakeLocks, urls: list[str], servers: Servers, clients: int
 ) -> None:
     lease = held_elsewhere(connected(make_locks(urls)), servers)
     many = [connected(make_locks(urls)) for _ in range(clients)]
@@ -73,7 +73,7 @@ def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tri
 
 @pytest.mark.slow
 def test_release_when_the_gate_has_no_key_of_it_then_the_next_is_told(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
 
@@ -94,7 +94,7 @@ def test_release_when_the_gate_has_no_key_of_it_then_the_next_is_told(
 
 
 def test_lock_with_the_name_of_the_turn_when_one_pauses_then_keeps_its_ttl(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: its key was given 300 ms at the gate; with one more vote, two holders."""
     locks = connected(make_locks(urls))
@@ -108,7 +108,7 @@ def test_lock_with_the_name_of_the_turn_when_one_pauses_then_keeps_its_ttl(
 
 
 def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: in its last 50 ms each told itself, by its roll-backs: 1,500 to 3,690."""
     lease = held_elsewhere(connected(make_locks(urls)), servers)
@@ -123,7 +123,7 @@ def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
 
 
 def test_key_when_it_comes_to_the_gate_then_the_first_waits_for_it(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """From then on the gate knows that it is not free, and nobody needs to try."""
     lease = held_elsewhere(connected(make_locks(urls)), servers)
@@ -154,14 +154,14 @@ def mark(server: redis.Redis, key: str = KEY) -> None:
     server.eval(scripts.ASK_TURN.decode(), 1, key, "a-process", "0", "4")
 
 
-def forget(servers: list[redis.Redis], key: str = KEY) -> None:
+def forget(servers: Servers, key: str = KEY) -> None:
     for server in servers:
         server.delete(queue_key(key))
 
 
 @pytest.mark.slow
 def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next(
-    urls: list[str], servers: list[redis.Redis], tmp_path: Path
+    urls: list[str], servers: Servers, tmp_path: Path
 ) -> None:
     counted = tmp_path / "counter"
     counted.write_text("0")
@@ -184,7 +184,7 @@ def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next
 
 
 def test_holders_when_the_queue_has_moved_then_count_no_mark(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     mark(servers[GATE])
     assert [each.waiting for each in connected(make_locks(urls)).holders(KEY)] == [

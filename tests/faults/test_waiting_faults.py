@@ -13,12 +13,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, values
 from tests.support.lock_process import line_of, take, take_in_turn, worker
 from tests.support.waiters import (
@@ -86,7 +85,7 @@ def test_gate_when_lost_with_waiters_then_all_are_served(
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
 @pytest.mark.parametrize("held", ["everywhere", "but not at the gate", "by another"])
 def test_first_process_when_it_is_no_more_then_the_next_has_its_turn(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    make_locks: MakeLocks, urls: list[str], servers: Servers,
     tmp_path: Path, held: str, name: str,
 ) -> None:  # fmt: skip
     """Where the gate has no key of the holder, the first tries and pauses.
@@ -128,9 +127,7 @@ def test_first_process_when_it_is_no_more_then_the_next_has_its_turn(
     assert is_over(servers)
 
 
-def held_so(
-    holder: FastRedlock, servers: list[redis.Redis], held: str
-) -> Callable[[], object]:
+def held_so(holder: FastRedlock, servers: Servers, held: str) -> Callable[[], object]:
     """Let the lock be held; return what gives it back."""
     if held == "by another":
         for server in servers:
@@ -148,7 +145,7 @@ def held_so(
 
 @pytest.mark.slow
 def test_holder_when_killed_then_the_waiter_has_it_when_its_key_expires(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = connected(make_locks(urls))
 
@@ -169,7 +166,7 @@ def test_holder_when_killed_then_the_waiter_has_it_when_its_key_expires(
 
 @pytest.mark.slow
 def test_gate_when_a_key_was_left_there_alone_then_all_have_their_share(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """Seen: a release that found another's key told nobody, and its holder was next."""
     servers[GATE].set(KEY, "left", px=60_000)

@@ -18,7 +18,7 @@ from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support import library_process
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks, Raw, blocking
+from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.library_process import count_up
 from tests.support.local_servers import allow
@@ -67,9 +67,8 @@ def two_wait_for(holder: FastRedlock, others: list[FastRedlock], key: str) -> fl
 @pytest.mark.parametrize("kind", ["queue", "turn", "waiter"])
 @pytest.mark.parametrize("n", [1, 5])
 def test_resource_when_named_as_a_key_of_its_neighbours_queue_then_both_exclude(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], kind: str,
-    n: int,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, kind: str, n: int
+) -> None:
     """Seen: to tell a waiter of x wrote over a lock named fastredlock:turn:x.
 
     A client of ours refuses such a name; another library's does not.
@@ -89,7 +88,7 @@ def test_resource_when_named_as_a_key_of_its_neighbours_queue_then_both_exclude(
 
 @pytest.mark.parametrize("kind", ["string", "list"])
 def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client_warns(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    make_locks: MakeLocks, urls: list[str], servers: Servers,
     caplog: pytest.LogCaptureFixture, kind: str,
 ) -> None:  # fmt: skip
     """Each once, whether its callers waited or its release found the key (Valkey 9)."""
@@ -114,7 +113,7 @@ def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client
 
 
 def test_turn_when_the_queue_has_become_of_another_type_then_its_key_does_not_expire(
-    servers: list[redis.Redis],
+    servers: Servers,
 ) -> None:
     """Seen: one that took its turn, with another behind it, gave that key a minute."""
     servers[0].set(queue_key(), "another's")
@@ -124,7 +123,7 @@ def test_turn_when_the_queue_has_become_of_another_type_then_its_key_does_not_ex
 
 
 def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_blamed(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
+    make_locks: MakeLocks, urls: list[str], servers: Servers,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """Seen: "is there another use of its key" where a server took no writes."""
@@ -144,7 +143,7 @@ def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_b
 
 
 def test_queue_when_full_of_entries_that_nobody_answers_for_then_costs_time_at_most(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis]
+    make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     """10,000 that claim to have waited for years: a script drops a hundred of them."""
     holder, locks = [connected(make_locks(urls)) for _ in range(2)]
@@ -169,7 +168,7 @@ def listening(server: redis.Redis, *processes: str) -> Iterator[Any]:
 
 
 def test_release_when_the_first_is_old_then_the_last_four_are_asked_to_look(
-    servers: list[redis.Redis],
+    servers: Servers,
 ) -> None:
     """Seen: 0.5 s where the last one, which alone was asked, was frozen as well."""
     server, processes = servers[0], [f"process{i}" for i in range(6)]
@@ -195,7 +194,7 @@ def test_release_when_the_first_is_old_then_the_last_four_are_asked_to_look(
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [3, 40])
 def test_entries_when_many_never_come_then_cost_a_moment_together(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], count: int
+    make_locks: MakeLocks, urls: list[str], servers: Servers, count: int
 ) -> None:
     """Seen: 0.25 s behind 3 processes that were frozen, 5.9 s behind 40.
 
@@ -230,7 +229,7 @@ def test_entries_when_many_never_come_then_cost_a_moment_together(
 @pytest.mark.slow
 @pytest.mark.parametrize("timeout", [0, 0.02])
 def test_entry_when_it_never_comes_and_others_try_all_the_time_then_it_is_dropped(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis], timeout: float
+    make_locks: MakeLocks, urls: list[str], servers: Servers, timeout: float
 ) -> None:
     """Seen: each try told it anew, so that who waited behind it waited for ever."""
     holder, hasty, locks = [connected(make_locks(urls)) for _ in range(3)]
@@ -362,9 +361,8 @@ def test_server_when_it_speaks_no_resp3_then_callers_poll_and_nothing_is_said(
 @blocking
 @pytest.mark.parametrize("n", [1, 5])
 def test_redlock_py_when_it_takes_the_same_lock_then_no_update_is_lost(
-    make_locks: MakeLocks, urls: list[str], servers: list[redis.Redis],
-    tmp_path: Path, n: int,
-) -> None:  # fmt: skip
+    make_locks: MakeLocks, urls: list[str], servers: Servers, tmp_path: Path, n: int
+) -> None:
     pytest.importorskip("redlock")
     path = tmp_path / "counter"
     path.write_text("0")

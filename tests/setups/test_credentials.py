@@ -19,7 +19,7 @@ from fastredlock import (
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY
 from tests.support.settings import MASTERS, new_settings
 from tests.support.waiting import stopwatch, wait_until
@@ -31,7 +31,7 @@ ALL = "on ~* &* +@all"
 class Vault:
     """A user of three servers, whose password changes there and here."""
 
-    def __init__(self, servers: list[redis.Redis]) -> None:
+    def __init__(self, servers: Servers) -> None:
         self.servers = servers
         self.calls = 0
         self.change(f"{SECRET}-0")

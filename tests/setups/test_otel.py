@@ -11,7 +11,6 @@ from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
-import redis
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
@@ -26,7 +25,7 @@ from fastredlock import asyncio as awaitable
 from fastredlock.otel import Telemetry, address, text_of
 from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import stop
 from tests.support.threads import in_threads
@@ -263,7 +262,7 @@ def test_acquire_when_masters_are_down_then_its_span_and_metrics_say_so(
 
 
 def test_metrics_when_locks_were_used_then_have_the_names_of_the_conventions(
-    observed: FastRedlock, exported: Exported, servers: list[redis.Redis]
+    observed: FastRedlock, exported: Exported, servers: Servers
 ) -> None:
     lease = granted(observed.acquire(KEY))
     assert observed.acquire(KEY, timeout=0) is None

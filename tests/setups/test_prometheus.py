@@ -12,7 +12,6 @@ from typing import Any
 from urllib.request import urlopen
 
 import pytest
-import redis
 from prometheus_client import CollectorRegistry, generate_latest, start_http_server
 from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
@@ -22,7 +21,7 @@ from fastredlock.prometheus import Collector
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import pause, resume
 from tests.support.waiting import wait_until
@@ -74,7 +73,7 @@ def test_scrape_when_locks_were_used_then_has_their_times_and_outcomes(
     make_locks: MakeLocks,
     urls: list[str],
     registry: CollectorRegistry,
-    servers: list[redis.Redis],
+    servers: Servers,
 ) -> None:
     locks = connected(make_locks(urls, observer=Collector(registry)))
     lease = granted(locks.acquire(KEY, ttl=10))

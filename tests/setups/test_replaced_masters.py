@@ -17,7 +17,7 @@ from fastredlock import FastRedlock, QuorumUnreachableError, Vote
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.local_servers import PROGRAMS
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -36,7 +36,7 @@ def old_masters() -> Iterator[LocalMasters]:
 
 
 @pytest.fixture
-def servers(old_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
+def servers(old_masters: LocalMasters) -> Iterator[Servers]:
     """Raw access to the four, emptied; all but the spare one have their markers."""
     with ExitStack() as opened:
         servers = [
@@ -51,9 +51,7 @@ def servers(old_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
 
 
 @pytest.fixture
-def proxies(
-    old_masters: LocalMasters, servers: list[redis.Redis]
-) -> Iterator[list[Proxy]]:
+def proxies(old_masters: LocalMasters, servers: Servers) -> Iterator[list[Proxy]]:
     """Stand a proxy before each of the three, for their names to lead elsewhere."""
     with ExitStack() as opened:
         yield [opened.enter_context(Proxy(url)) for url in old_masters.urls[:3]]
@@ -71,7 +69,7 @@ def guarded(make_locks: MakeLocks, proxies: list[Proxy]) -> FastRedlock:
     return locks
 
 
-def hold_on_two(holder: FastRedlock, servers: list[redis.Redis]) -> None:
+def hold_on_two(holder: FastRedlock, servers: Servers) -> None:
     """Let the holder have masters 0 and 1; then 2 is free."""
     servers[2].set(KEY, "somebody")
     lease = granted(holder.acquire(KEY, timeout=0))
@@ -89,7 +87,7 @@ def refused(locks: FastRedlock) -> str:
 
 
 def test_replaced_when_the_other_server_is_old_then_who_knew_the_first_does_not_ask_it(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis],
+    make_locks: MakeLocks, proxies: list[Proxy], servers: Servers,
     old_masters: LocalMasters,
 ) -> None:  # fmt: skip
     """A failover to an empty server that is up for longer than max_ttl."""
@@ -103,7 +101,7 @@ def test_replaced_when_the_other_server_is_old_then_who_knew_the_first_does_not_
 
 
 def test_replaced_when_the_client_is_new_then_the_missing_marker_tells(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis],
+    make_locks: MakeLocks, proxies: list[Proxy], servers: Servers,
     old_masters: LocalMasters,
 ) -> None:  # fmt: skip
     """The same, and a wall clock set forward after an empty restart."""
@@ -119,7 +117,7 @@ def test_replaced_when_the_client_is_new_then_the_missing_marker_tells(
 
 @pytest.mark.parametrize("spoil", ["flushall", "another's marker"])
 def test_marker_when_not_its_own_then_the_next_client_does_not_ask_the_master(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis], spoil: str
+    make_locks: MakeLocks, proxies: list[Proxy], servers: Servers, spoil: str
 ) -> None:
     """F2's siblings: FLUSHALL; a restart with the data, a promoted replica."""
     if spoil == "flushall":
@@ -134,7 +132,7 @@ def test_marker_when_not_its_own_then_the_next_client_does_not_ask_the_master(
 
 @pytest.mark.slow
 def test_quarantine_when_it_is_over_then_the_master_votes(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: list[redis.Redis]
+    make_locks: MakeLocks, proxies: list[Proxy], servers: Servers
 ) -> None:
     servers[1].flushall()
     first = guarded(make_locks, proxies)

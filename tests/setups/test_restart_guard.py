@@ -34,7 +34,7 @@ from tests.support.by_hand import (
     said_of,
 )
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import set_all
 
 MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
@@ -209,7 +209,7 @@ def old_masters() -> Iterator[LocalMasters]:
 
 
 @pytest.fixture
-def raw_servers(old_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
+def raw_servers(old_masters: LocalMasters) -> Iterator[Servers]:
     servers = [redis.Redis.from_url(url, protocol=2) for url in old_masters.urls]
     yield servers
     for server in servers:
@@ -218,7 +218,7 @@ def raw_servers(old_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
 
 
 def lose_one_of_three_votes(
-    make_locks: MakeLocks, masters: LocalMasters, servers: list[redis.Redis], key: str
+    make_locks: MakeLocks, masters: LocalMasters, servers: Servers, key: str
 ) -> object:
     """Let A hold masters 0-2 of 5, then restart master 0 empty."""
     set_all(servers[3:], b"somebody", key)
@@ -232,7 +232,7 @@ def lose_one_of_three_votes(
 
 @pytest.mark.slow
 def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
-    make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: list[redis.Redis]
+    make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: Servers
 ) -> None:
     # Master 0 is young from the test before: it counts as down, four are left.
     retry = Retry(delay=0.01, unreachable_tries=1000)

@@ -12,6 +12,7 @@ from fastredlock._core import is_portable
 
 MakeLocks = Callable[..., FastRedlock]  # fixture make_locks
 Raw = Callable[..., redis.Redis]  # fixture raw
+Servers = list[redis.Redis]  # fixture servers
 
 
 # Marks for tests of what one build of the core does.

@@ -16,6 +16,7 @@ from fastredlock.compat import aioredlock, pottery, redis_lock, redlock
 from fastredlock.compat.redis import Lock
 from fastredlock.compat.redis.asyncio import Lock as AsyncioLock
 from fastredlock.testing import LocalMasters
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 from tests.support.two_libraries import forbid_sockets
 from tests.support.waiting import wait_until
@@ -38,7 +39,7 @@ def connections(server: redis.Redis) -> int:
 
 @pytest.mark.parametrize("name", LISTS)
 def test_lock_for_every_use_opens_one_connection(
-    name: str, urls: list[str], servers: list[redis.Redis]
+    name: str, urls: list[str], servers: Servers
 ) -> None:
     gc.collect()  # pools of other tests have circles
     before = connections(servers[0])

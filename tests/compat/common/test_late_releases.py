@@ -17,6 +17,7 @@ from fastredlock import ConfigurationError
 from fastredlock.compat import redis as redis_py
 from fastredlock.compat import redis_lock
 from fastredlock.compat.redlock import Redlock
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -51,7 +52,7 @@ class Network:
 
 
 @pytest.fixture
-def network(urls: list[str], servers: list[redis.Redis]) -> Iterator[Network]:
+def network(urls: list[str], servers: Servers) -> Iterator[Network]:
     with Proxy(urls[0]) as proxy:
         network = Network(proxy, urls[0], servers[0])
         with network.client:

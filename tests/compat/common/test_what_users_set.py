@@ -11,6 +11,7 @@ import redis
 import redis.asyncio
 
 from fastredlock.compat import aioredlock, pottery, redis_lock, redlock
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 
 NOT_RUN: dict[Any, list[str]] = {
@@ -69,7 +70,7 @@ def test_object_when_what_it_was_made_with_is_set_then_refuses(
 
 
 def test_renewed_lock_when_its_class_has_an_extend_of_its_own_then_is_refused(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     class Own(redis_lock.Lock):
         def extend(self, expire: float | None = None) -> None:
@@ -84,7 +85,7 @@ def test_renewed_lock_when_its_class_has_an_extend_of_its_own_then_is_refused(
 
 
 def test_lock_without_a_timeout_when_its_manager_has_an_extend_of_its_own_is_refused(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     class Own(aioredlock.Aioredlock):
         async def extend(self, lock: Any, lock_timeout: float | None = None) -> None:
@@ -106,7 +107,7 @@ def test_lock_without_a_timeout_when_its_manager_has_an_extend_of_its_own_is_ref
 
 
 def test_lock_of_redis_lock_when_released_as_public_subclasses_do_it_then_is_free(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     class Own(redis_lock.Lock):
         def release(self) -> None:
@@ -125,7 +126,7 @@ def test_lock_of_redis_lock_when_released_as_public_subclasses_do_it_then_is_fre
 
 
 def test_servers_of_redlock_when_they_are_used_then_are_clients(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     settings = servers[1].connection_pool.connection_kwargs
     where = {name: settings[name] for name in ("host", "port")}
@@ -144,7 +145,7 @@ def test_servers_of_redlock_when_they_are_used_then_are_clients(
 
 
 def test_masters_of_pottery_when_others_are_set_then_are_used(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     lock = MAKERS[pottery.Redlock](urls[0])
     lock.masters = {redis.Redis.from_url(urls[1])}
@@ -153,7 +154,7 @@ def test_masters_of_pottery_when_others_are_set_then_are_used(
 
 
 def test_lock_of_aioredlock_when_another_id_is_set_then_is_that_of_this_id(
-    urls: list[str], servers: list[redis.Redis]
+    urls: list[str], servers: Servers
 ) -> None:
     async def body() -> None:
         manager = aioredlock.Aioredlock(urls[:1])

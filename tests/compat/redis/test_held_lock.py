@@ -7,10 +7,10 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-import redis
 from redis.exceptions import LockError, LockNotOwnedError
 
 from tests.compat.redis.face import Face
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
@@ -248,7 +248,7 @@ def test_empty_token_is_an_error_of_redis_py(ours_blocking: Face, token: Any) ->
 
 @pytest.mark.parametrize("kind", ["client", "name", "local"])
 def test_lease_of_another_client_or_lock_is_not_released_in_its_place(
-    ours_blocking: Face, servers: list[redis.Redis], kind: str
+    ours_blocking: Face, servers: Servers, kind: str
 ) -> None:
     lock, key, server = ours_blocking.lock(timeout=5), KEY, servers[0]
     lock.acquire()

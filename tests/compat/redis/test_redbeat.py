@@ -10,9 +10,9 @@ from contextlib import ExitStack, contextmanager
 from importlib.util import find_spec
 
 import pytest
-import redis
 
 from tests.compat.redis.face import OURS, THEIRS
+from tests.support.fixtures import Servers
 from tests.support.processes import environment_of_children
 from tests.support.waiting import SLACK, wait_until
 
@@ -53,7 +53,7 @@ def until_said(process: subprocess.Popen[str], text: str) -> None:
 
 @pytest.mark.parametrize("module", [THEIRS, OURS])
 def test_redbeat_when_it_ticks_then_replaces_the_time_and_its_standby_follows(
-    module: str, servers: list[redis.Redis], urls: list[str]
+    module: str, servers: Servers, urls: list[str]
 ) -> None:
     server, lefts_ms = servers[0], []
     with beat(module, urls[0]) as first, ExitStack() as later:

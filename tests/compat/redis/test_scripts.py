@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import redis
 from redis.exceptions import LockNotOwnedError
 
 from tests.compat.redis.face import Face
+from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 
 # What RedBeat means by an extension: another time left, not a longer one.
@@ -94,7 +94,7 @@ def test_lock_when_its_script_is_called_by_the_user_then_does_what_it_says(
 
 
 def test_lock_when_another_client_is_set_then_uses_that(
-    face: Face, servers: list[redis.Redis]
+    face: Face, servers: Servers
 ) -> None:
     lock = face.lock(timeout=5)
     lock.redis = face.client(face.urls[1])

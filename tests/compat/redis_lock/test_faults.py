@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from fastredlock import FastRedlock, MasterVote, Vote
 from fastredlock.compat.redis_lock import _signal
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, Face
+from tests.support.fixtures import MakeLocks
 from tests.support.threads import in_threads, later
 from tests.support.waiting import SLACK, stopwatch, wait_until
 
@@ -193,7 +194,7 @@ def test_log_of_a_lock_is_theirs(face: Face, caplog: pytest.LogCaptureFixture) -
 
 
 @pytest.fixture
-def locks(make_locks: Callable[..., FastRedlock], urls: list[str]) -> FastRedlock:
+def locks(make_locks: MakeLocks, urls: list[str]) -> FastRedlock:
     return make_locks(urls[:1])
 
 
