@@ -56,7 +56,6 @@ exit status, as of monitoring plugins:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run `fastredlock check` with these arguments; return the exit status."""
     parser = _parser()
     asked = parser.parse_args(words)
     options = given_options(asked)
@@ -150,7 +149,6 @@ class Finding(NamedTuple):
     text: str
 
     def as_json(self) -> dict[str, str]:
-        """Return it for programs."""
         return {"level": self.level.value, "text": self.text}
 
 
@@ -169,12 +167,10 @@ class Report:
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, text: str, level: Level = Level.ADVICE) -> None:
-        """Note a finding."""
         self.findings.append(Finding(level, text))
         self.may_vote &= level is not Level.NO_VOTE
 
     def has(self, *levels: Level) -> bool:
-        """Whether there is a finding of one of these levels."""
         return any(finding.level in levels for finding in self.findings)
 
     def __str__(self) -> str:
@@ -192,7 +188,6 @@ class Report:
             yield "nothing found"
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs; times in s."""
         names = [each.name for each in fields(self)]
         known = {name: getattr(self, name) for name in names}
         return known | {"findings": [each.as_json() for each in self.findings]}
@@ -256,8 +251,6 @@ def _duration(seconds: int) -> str:
 
 
 class Wanted(NamedTuple):
-    """What it is looked at for."""
-
     ttl: float  # s
     round_timeout: float  # s
     has_max_ttl: bool
@@ -427,8 +420,6 @@ POLLING = "callers cannot wait in turn, and poll instead"
 
 
 class Need(NamedTuple):
-    """What a refusal means, and what is to be granted."""
-
     level: Level
     without: str
     grant: str

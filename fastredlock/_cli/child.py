@@ -184,7 +184,6 @@ class Child:
     def _become(
         self, command: list[str], environment: dict[bytes, bytes], parent: int
     ) -> NoReturn:
-        """Become the command, in the forked child."""
         status = Status.NOT_EXECUTABLE
         try:
             if not self._shares_group:

@@ -79,7 +79,6 @@ class Connection:
         return reply
 
     def read(self) -> Any:
-        """Wait for the next reply."""
         received = b""
         try:
             while (reply := self._reader.gets()) is False:
@@ -95,7 +94,6 @@ class Connection:
         return reply
 
     def close(self) -> None:
-        """Close the connection."""
         self._socket.close()
 
     def __enter__(self) -> Connection:

@@ -38,27 +38,22 @@ class Holding:
 
     @property
     def answered(self) -> int:
-        """How many masters have answered."""
         return sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in self.votes)
 
     @property
     def is_known(self) -> bool:
-        """Whether a quorum has answered."""
         return self.answered >= self.quorum
 
     @property
     def holder(self) -> str | None:
-        """The hash of the token that a quorum has, or None."""
         most = next(iter(self.tokens), None)
         return most if most and len(self.tokens[most]) >= self.quorum else None
 
     @property
     def is_held(self) -> bool:
-        """Whether a quorum has one token."""
         return self.holder is not None
 
     def owner(self, token_hash: str) -> str | None:
-        """The owner that a token names, or None."""
         return self.tokens[token_hash][0].owner
 
     def remaining_ms(self, token_hash: str) -> int | None:
@@ -75,13 +70,11 @@ class Holding:
         return max(known, default=None)
 
     def describe(self, token_hash: str) -> str:
-        """Describe who has a token, on how many masters, and for how long."""
         owner = self.owner(token_hash) or NO_OWNER
         count = f"{len(self.tokens[token_hash])} of {len(self.votes)} masters"
         return f"{owner} (token {token_hash}, {count}, {self.left(token_hash)})"
 
     def left(self, token_hash: str) -> str:
-        """Describe for how long a token lives."""
         left_ms = self.remaining_ms(token_hash)
         if left_ms is not None:
             return f"{left_ms / 1e3:.1f} s left"
@@ -105,7 +98,6 @@ class Holding:
         return f"{name} is held by nobody: no token has a quorum: {each}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs; times in s."""
         holder = self.holder
         left_ms = None if holder is None else self.remaining_ms(holder)
         return {
@@ -140,17 +132,14 @@ class Slots:
 
     @property
     def is_known(self) -> bool:
-        """Whether a quorum has answered for each."""
         return all(slot.is_known for slot in self.slots)
 
     @property
     def held(self) -> int:
-        """How many are held."""
         return sum(slot.is_held for slot in self.slots)
 
     @property
     def is_held(self) -> bool:
-        """Whether one of them is."""
         return self.held > 0
 
     @property
@@ -180,7 +169,6 @@ class Slots:
         return f"{name}: {all_}, by {', '.join(each)}"
 
     def as_json(self) -> dict[str, Any]:
-        """Return it for programs; times in s."""
         slots = [slot.as_json() for slot in self.slots]
         for number, slot in enumerate(slots):
             slot["resource"] += f"#{number}"
@@ -199,7 +187,6 @@ def _text(name: Resource) -> str:
 
 
 def seen(locks: FastRedlock, name: str | bytes, permits: int | None) -> Holding | Slots:
-    """Ask the masters who holds a lock, or the slots of a semaphore."""
     if permits is None:
         return Holding(name, locks.holders(name))
     return Slots(name, locks.holders(name, permits=permits), permits)

@@ -24,7 +24,6 @@ exit status:
 
 
 def servers(words: Sequence[str]) -> int:
-    """Run `fastredlock servers` with these arguments; return the exit status."""
     parser = Parser("servers", _SERVERS, _SERVERS_END)
     parser.add_argument(
         "--count",
@@ -85,7 +84,6 @@ examples:
 
 
 def demo(words: Sequence[str]) -> int:
-    """Run `fastredlock demo` with these arguments; return the exit status."""
     parser = Parser("demo", _DEMO, _DEMO_END)
     parser.add_argument(
         "--masters",

@@ -87,7 +87,6 @@ exit status:
 
 
 def who(words: Sequence[str]) -> int:
-    """Run `fastredlock who` with these arguments; return the exit status."""
     parser = Parser("who", _WHO, _WHO_END)
     parser.add_name()
     parser.add_permits("it is a semaphore of so many: who holds each of its slots")
@@ -138,7 +137,6 @@ def _print_slots(semaphore: Slots) -> None:
 
 
 def break_(words: Sequence[str]) -> int:
-    """Run `fastredlock break` with these arguments; return the exit status."""
     parser = Parser("break", _BREAK, _BREAK_END)
     parser.add_name()
     parser.add_argument(
@@ -207,7 +205,6 @@ def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:
 
 
 def list_(words: Sequence[str]) -> int:
-    """Run `fastredlock list` with these arguments; return the exit status."""
     parser = Parser("list", _LIST, _LIST_END)
     text = "as of SCAN: 'jobs:*' (default: all)"
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help=text)
@@ -280,7 +277,6 @@ def _stream(scan: Scan, lines: Iterator[str], most: int) -> bool:
 
 
 def _stream_json(scan: Scan, lines: Iterator[str], most: int) -> bool:
-    """Print them as JSON, one lock a line."""
     begin = '{"locks": ['
     for line in islice(lines, most):
         print(begin, line, sep="\n", end="")
@@ -303,12 +299,10 @@ class Scan:
 
     @property
     def failures(self) -> dict[str, str]:
-        """Why a master cannot be asked, of those that failed until now."""
         return {each.name: each.failure for each in self._masters if each.failure}
 
     @property
     def is_of_quorum(self) -> bool:
-        """Whether a quorum was asked."""
         return len(self._masters) - len(self.failures) > len(self._masters) // 2
 
     def steps(self) -> Iterator[list[Holding]]:
@@ -324,7 +318,6 @@ class Scan:
                 yield [*map(self._holding, names, zip(*replies, strict=True))]
 
     def close(self) -> None:
-        """Close all connections."""
         for master in self._masters:
             master.close()
 
@@ -403,18 +396,15 @@ class _Master:
         return reply
 
     def close(self) -> None:
-        """Close its connection."""
         if self._connection is not None:
             self._connection.close()
 
 
 def is_lock(name: bytes) -> bool:
-    """Return whether a key is none of fastredlock's own."""
     return OWN not in name or (name not in RESERVED and used_in(name) is None)
 
 
 def _quoted(prefix: bytes) -> bytes:
-    """Return a pattern that matches the prefix alone."""
     return re.sub(rb"[][*?^\\-]", rb"\\\g<0>", prefix)
 
 

@@ -61,7 +61,6 @@ class Parser(argparse.ArgumentParser):
         sys.exit(Status.USAGE)
 
     def add_masters(self) -> None:
-        """Add --masters."""
         self.add_argument(
             "--masters",
             type=masters_in,
@@ -75,24 +74,20 @@ class Parser(argparse.ArgumentParser):
         )
 
     def add_json(self) -> None:
-        """Add --json."""
         self.add_argument(
             "--json", action="store_true", help="print JSON, for programs"
         )
 
     def add_name(self) -> None:
-        """Add the name of a lock."""
         self.add_argument("name", type=resource, metavar="NAME", help="the lock")
 
     def add_permits(self, text: str) -> None:
-        """Add --permits."""
         self.add_argument(
             "--permits", type=number(int, 1, MOST_PERMITS), metavar="K", help=text
         )
 
 
 def masters_in(text: str) -> tuple[str, ...]:
-    """Return the URLs in a list with commas, for an argument."""
     try:
         return urls_in(text)
     except ConfigurationError as error:
@@ -113,8 +108,6 @@ def resource(text: str) -> str | bytes:
 def number(
     kind: Callable[[str], float], least: float, most: float = math.inf
 ) -> Callable[[str], float]:
-    """Return the type of an argument that is a number in a range."""
-
     def checked(text: str) -> float:
         try:
             value = kind(text)
@@ -134,7 +127,6 @@ def number(
 
 
 def given_options(asked: argparse.Namespace) -> dict[str, Any]:
-    """Return the options of a FastRedlock, `masters` among them."""
     options = options_of_environment(asked.masters)
     if asked.key_prefix is not None:
         options["key_prefix"] = asked.key_prefix

@@ -73,7 +73,6 @@ examples:
 
 
 def main(words: Sequence[str]) -> int:
-    """Run `fastredlock run` with these arguments; return the exit status."""
     parser = _parser()
     asked = parser.parse_args(words)
     if asked.command[0] == "--":  # behind an option some versions of Python leave it

@@ -24,7 +24,6 @@ Prepared = tuple[bytes | None, bytes | None, Any]  # user name, password, TLS co
 
 
 def contexts_of(endpoints: tuple[Endpoint, ...]) -> tuple[ssl.SSLContext | None, ...]:
-    """Return the TLS context of each master, None of one without TLS."""
     return tuple(
         None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
         for endpoint in endpoints
@@ -78,7 +77,6 @@ def login_of(given: Any) -> tuple[bytes | None, bytes] | str:
 
 
 def encoded(text: str | None) -> bytes | None:
-    """Return a text of the settings as bytes."""
     return None if text is None else text.encode()
 
 
@@ -103,7 +101,6 @@ def context_of(name: str, tls: TLSSettings) -> ssl.SSLContext:
 
 
 def load_files(context: ssl.SSLContext, tls: TLSSettings) -> None:
-    """Load the CAs, and the client certificate where there is one."""
     if tls.ca_certs or tls.ca_path or tls.ca_data:
         context.load_verify_locations(tls.ca_certs, tls.ca_path, tls.ca_data)
     elif tls.cert_reqs != "none":

@@ -345,7 +345,6 @@ def _decoded(name: str, quoted: str) -> str:
 
 
 def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
-    """Check redis-py keyword arguments and return the endpoint they describe."""
     path = settings.get("unix_socket_path")
     tls = _tls(settings)
     if path is None:

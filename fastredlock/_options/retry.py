@@ -42,12 +42,10 @@ def converted(value: object) -> float:
 
 
 def refused(name: str, value: object, allowed: str) -> ConfigurationError:
-    """Return the error for an option's value, to be raised."""
     return ConfigurationError(f"{name}={value!r}: allowed is {allowed}")
 
 
 def number_in(name: str, value: object, low: float, high: float, allowed: str) -> float:
-    """Return a real number of this range; raises ConfigurationError for any other."""
     number = number_of(value)
     if not low <= number <= high:  # NaN compares as False
         raise refused(name, value, allowed)

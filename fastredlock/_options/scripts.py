@@ -68,7 +68,6 @@ def scripts_of(file: str, prefix: bytes = b"") -> dict[str, Script]:
 
 
 def hashed(source: bytes) -> Script:
-    """Return a script with its SHA1."""
     return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
 
 

@@ -220,7 +220,6 @@ class Settings:
 
 
 def of_type(name: str, value: T, expected: type, allowed: str) -> T:
-    """Return an option's value; raises ConfigurationError for one of another type."""
     if not isinstance(value, expected):
         raise refused(name, value, allowed)
     return value
@@ -234,7 +233,6 @@ def checked_drift_factor(drift_factor: float) -> float:
 def checked_new_token(
     new_token: Callable[[], bytes | str], owner: str | None
 ) -> Callable[[], bytes]:
-    """Return the caller's function that makes tokens; its results are checked."""
     if owner is not None:
         raise ConfigurationError(
             f"owner={owner!r}: new_token makes the whole token, so give one of the two"
@@ -251,7 +249,6 @@ def checked_new_token(
 
 
 def checked_key_prefix(prefix: str | bytes) -> bytes:
-    """Return the bytes that begin the key of each resource."""
     key = utf8_or_bytes(prefix)
     if key is None or len(key) > LONGEST_PREFIX:
         allowed = f"text or bytes, up to {LONGEST_PREFIX}"
@@ -292,12 +289,10 @@ def checked_fence(fence: int | None) -> int:
 
 
 def optional_ns(name: str, value: float | None) -> int | None:
-    """Check a duration option (s) that may be None, and turn it into ns."""
     return None if value is None else positive_ns(name, value)
 
 
 def positive_ns(name: str, value: float) -> int:
-    """Check a duration option (s) and turn it into ns."""
     seconds = number_in(name, value, LEAST_FLOAT, LONGEST_TTL, ALLOWED_DURATION)
     return max(1, int(seconds * NS_PER_S))
 
@@ -337,7 +332,6 @@ def settings_of_call(
 
 
 def advice(options: dict[str, Any]) -> str:
-    """Return what may have been meant by the first unknown option."""
     known = Settings.__init__.__annotations__
     unknown = next((name for name in options if name not in known), "")
     if unknown in OF_CALLS:

@@ -57,7 +57,6 @@ def ping_of(engine: Engine, round: Round) -> tuple[MasterHealth, ...]:
 
 
 def has_quorum(engine: Engine) -> bool:
-    """Return whether a quorum of masters would vote, as far as is known."""
     voting = [health.votes for health in health_of(engine)]
     return sum(voting) >= len(voting) // 2 + 1
 

@@ -13,14 +13,12 @@ logged: set[str] = set()  # of what is logged once per process
 
 
 def warn_once(text: str, *values: object) -> None:
-    """Log a warning the first time that its text is given."""
     if text not in logged:
         logged.add(text)  # before it is logged: a handler may wait for a lock, too
         warn(text, *values)
 
 
 def info(text: str, *values: object) -> None:
-    """Log what is no fault."""
     warn(text, *values, level=INFO)
 
 

@@ -80,7 +80,6 @@ class Stats(NamedTuple):
 
     @classmethod
     def of(cls, engine: Engine) -> Self:
-        """Read the counters of an engine."""
         counters = engine.counters
         counted = (getattr(counters, name) for name in cls._fields[:COUNTED])
         apart = (OperationStats(*each) for each in counters.operations)

@@ -78,7 +78,6 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
 
 
 def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
-    """Return the holder of the resource, as every master sees it."""
     return tuple(
         holder_of(vote, *details) if isinstance(details, list) else vote
         for vote, (_, details, _) in zip(
@@ -138,7 +137,6 @@ def value_of(details: object) -> bytes | None:
 
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
-    """Return the state of the connections: GRANTED where one is ready."""
     return tuple(
         MasterVote(name, Vote.GRANTED)
         if state is MasterState.READY
@@ -178,7 +176,6 @@ def lingers(token: bytes) -> bool:
 
 
 def describe_votes(votes: Iterable[MasterVote]) -> str:
-    """Give the counts, then the vote of each master."""
     votes = tuple(votes)
     names = [SHORT.get(vote.text or "", vote.vote.name.lower()) for vote in votes]
     others = "".join(

@@ -74,7 +74,6 @@ def patient_locks(make: Callable[..., L], clients: Sequence[Any], **options: Any
 
 
 def encoded(client: Any, value: object) -> bytes:
-    """Return a value's bytes in the client's encoding."""
     return bytes(client.connection_pool.get_encoder().encode(value))
 
 
@@ -195,7 +194,6 @@ def times_left_ms(votes: Sequence[MasterVote], token: bytes) -> list[int]:
 def redis_error(
     error: AcquireError | LeaseLostError | NotExtendedError,
 ) -> exceptions.RedisError:
-    """Return the error of a call that too few masters could answer."""
     return _class_of(error.votes)(str(error))
 
 

@@ -79,13 +79,11 @@ class Outcome:
     release_us: Counter[int] = field(default_factory=Counter)
 
     def add(self, other: Outcome) -> None:
-        """Add the results of another."""
         self.failure = other.failure or self.failure
         for name in ("counts", "votes", "acquire_us", "release_us"):
             getattr(self, name).update(getattr(other, name))
 
     def count_votes(self, voted: Lease | AcquireError) -> None:
-        """Count the vote of each master."""
         for number, each in enumerate(voted.votes, 1):
             text = each.text if each.text and len(self.votes) < MOST_VOTES else ""
             self.votes[number, each.master, each.vote.name, text] += 1
@@ -132,7 +130,6 @@ def check(job: Job) -> Outcome:
 
 
 def without_lock(job: Job) -> Outcome:
-    """Increment the counter as if nobody else did."""
     deadline = time.monotonic() + job.seconds
     while time.monotonic() < deadline and not shared[STOP]:
         _increment(job)
@@ -140,12 +137,10 @@ def without_lock(job: Job) -> Outcome:
 
 
 def with_lock(job: Job) -> Outcome:
-    """Increment the counter, each time holding the lock."""
     return _under_leases(job, _increment)
 
 
 def alone(job: Job) -> Outcome:
-    """Acquire and release a lock that nobody else wants."""
     return _under_leases(job, _count)
 
 
@@ -165,7 +160,6 @@ def _count(job: Job, lease: Lease | None) -> bool:
 
 
 def _under_leases(job: Job, work: Callable[[Job, Lease], bool]) -> Outcome:
-    """Do `work` under one lease after the other; time them, and count their votes."""
     outcome = Outcome()
     with FastRedlock(job.masters, job.resource, ttl=TTL) as locks:
         deadline = time.monotonic() + job.seconds
@@ -257,11 +251,9 @@ class Demo:
         )
 
     def note(self, text: str) -> None:
-        """Add an event that happens now."""
         self.events.append((time.monotonic() - self._started, text))
 
     def run(self) -> int:
-        """Run all phases; return the exit status."""
         checked, (unlocked, locked, last) = Phase("", check, CHECK_SECONDS), self.phases
         self._run(checked, self.workers)
         self.note("the masters are there, a first lease was granted")

@@ -55,15 +55,12 @@ class MemoryDriver(Driver):
             self.log_warnings()
 
     def abandon(self, work: Round | Batch) -> None:
-        """Roll back a round or a batch whose caller has left."""
         self._by_hand.withdraw(work)
 
     def sleep(self, seconds: float) -> None:
-        """Wait until the clock has come so far."""
         self._wait(int(seconds * 1e9), lambda: False)
 
     def wait(self, gate: LockType, ns: int) -> None:
-        """Wait until the gate is released, or the clock has come so far."""
         self._wait(ns, lambda: not gate.locked())
         gate.acquire(blocking=False)
 
@@ -82,11 +79,9 @@ class MemoryDriver(Driver):
         world.call()
 
     def keep(self, kept: Validity) -> Any:
-        """Keep a lease from now on, or look at its times again; does not block."""
         return self._by_hand.keep(self, kept)
 
     def close(self) -> None:
-        """Close all connections."""
         self._by_hand.close()
 
 
@@ -112,19 +107,16 @@ class MemoryLoopDriver(LoopDriver):
         return here
 
     def keep(self, kept: Validity) -> Any:
-        """Keep a lease from now on, or look at its times again."""
         return self.by_hand.keep(self, kept)
 
     def call_later(
         self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]
     ) -> TimerHandle:
-        """Call back where the clock has come so far."""
         sleep: Future[Any] = cast("Here", self.here()).sleep(ns / 1e9)
         sleep.add_done_callback(lambda _: callback())
         return cast("TimerHandle", sleep)  # of which cancel() is used
 
     async def close(self) -> None:
-        """Close all connections."""
         self.here()
         self.by_hand.close()
 
@@ -143,16 +135,13 @@ class Here:
         return asyncio.get_running_loop() is self.loop
 
     def is_over(self) -> bool:
-        """Whether the loop was closed."""
         return self.loop.is_closed()
 
     def caller(self) -> object:
-        """Return what identifies the running task."""
         task = asyncio.current_task()
         return None if task is None else ref(task)
 
     def submit(self, work: Round | Batch) -> Future[int]:
-        """Begin a round or a batch; return the future of its end."""
         self._world.check_process()
         with self._world.changed:
             limit_ns = self._by_hand.submit(work, id(asyncio.current_task()))
@@ -161,7 +150,6 @@ class Here:
             )
 
     def sleep(self, seconds: float) -> Future[int]:
-        """Return a future that is done where the clock has come so far."""
         world = self._world
         with world.changed:
             until_ns = world.now_ns() + int(seconds * 1e9)

@@ -339,7 +339,6 @@ def _answers(path: str) -> bool:
 
 
 def command(path: str, *words: bytes) -> bytes:
-    """Send one command to a unix socket; return its one line, or what went wrong."""
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)

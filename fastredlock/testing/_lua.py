@@ -23,7 +23,6 @@ class ReplyError(Exception):
         self.reply = reply
 
     def text(self) -> bytes:
-        """Return the error without its encoding."""
         return self.reply[1:-2]
 
 

@@ -31,7 +31,6 @@ Word = bytes | int
 
 
 def bulk(data: bytes) -> bytes:
-    """Encode a bulk string."""
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
@@ -133,7 +132,6 @@ class Keyspace:
         self._entries: dict[bytes, tuple[bytes | Set, int]] = {}  # value, gone at (us)
 
     def items(self) -> list[tuple[bytes, bytes | Set]]:
-        """Return all keys with what is under them."""
         now_us = self.now_us
         return [
             (key, value)
@@ -173,7 +171,6 @@ class Keyspace:
         return value
 
     def drop(self, key: bytes) -> None:
-        """Delete a key, as an eviction does."""
         self._entries.pop(key, None)
 
     def _gone_us(self, ttl_ms: int) -> int:
@@ -308,7 +305,6 @@ class Keyspace:
 
 
 def text_of(score: float) -> bytes:
-    """Return a score as a server does."""
     return b"-inf" if score == -inf else b"%d" % score
 
 
@@ -316,8 +312,6 @@ def text_of(score: float) -> bytes:
 
 
 class Model:
-    """One master."""
-
     def __init__(self) -> None:
         self.keys: Keyspace = Keyspace()
         self._lua = Lua(self.keys.commands())
@@ -347,7 +341,6 @@ class Model:
         self._speaker: object = None
 
     def execute(self, words: list[bytes], speaker: object, now_us: int) -> bytes:
-        """Do one command of a connection; return its reply."""
         self._speaker = speaker
         self.keys.now_us, self.keys.has_written = now_us, False
         try:

@@ -83,7 +83,6 @@ class World:
     # --- the clock --------------------------------------------------------------------
 
     def now_ns(self) -> int:
-        """Read the clock."""
         return self._now_ns
 
     def next_ns(self) -> int:
@@ -149,7 +148,6 @@ class World:
             )
 
     def settle(self) -> None:
-        """Do all that takes no time, of all engines."""
         for _ in range(SETTLED):
             engines = [engine for each in self.engines if (engine := each())]
             moved = [engine.step() for engine in engines]
@@ -272,7 +270,6 @@ class Server:
         self.connections.clear()
 
     def connect(self) -> Connection:
-        """Open a connection."""
         self.connections = [each for each in self.connections if not each.error]
         self.connections.append(Connection(self))
         return self.connections[-1]
@@ -283,7 +280,6 @@ class Server:
         self.model.keys.put(key, token, ttl_ms)
 
     def execute(self, words: list[bytes], speaker: object = None) -> bytes:
-        """Do one command; return its reply."""
         is_guarded = self._has_voted_for_long and words[1:2] and words[1] in MARKERS
         if is_guarded and not self.model.keys.exists(words[3]):
             # No client has to wait for masters that were never restarted.
@@ -374,14 +370,12 @@ class EngineByHand:
             self.world.settle()
 
     def keep(self, driver: BaseDriver, kept: Validity) -> MemoryKeeper:
-        """Keep a lease from now on, or look at its times again; does not block."""
         with self.world.changed:
             self.keeper = self.keeper or MemoryKeeper(driver, self)
             self.keeper.keep(kept)
             return self.keeper
 
     def close(self) -> None:
-        """Close all connections; what is under way ends."""
         with self.world.changed:
             if self.engine.is_closed:
                 return
@@ -453,7 +447,6 @@ class MemoryKeeper(BaseKeeper):
         return self._keeping.next_ns
 
     def keep(self, kept: Validity) -> None:
-        """Keep a lease from now on, or look at its times again."""
         self._keeping.add(kept, self._driver.now_ns())
 
     def drop(self, kept: Validity) -> None:

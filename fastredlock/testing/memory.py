@@ -259,7 +259,6 @@ class Exchange:
         return driver
 
     def begin(self) -> None:
-        """Replace all real drivers."""
         instead: dict[Any, Any] = {}
         for user, driver in users():
             if type(driver) in IN_MEMORY:
@@ -270,7 +269,6 @@ class Exchange:
                 user._driver = instead[driver]
 
     def end(self) -> None:
-        """Replace all drivers that were made here."""
         for user, driver in users():
             real = self._real.get(driver)
             if isinstance(real, type):  # of a FastRedlock that was made meanwhile

@@ -118,7 +118,6 @@ def _settings_of(master: Any) -> Mapping[str, Any]:
 
 
 def answered(votes: Sequence[MasterVote]) -> bool:
-    """Return whether a quorum of the masters could answer."""
     answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
     return sum(vote.vote in answers for vote in votes) > len(votes) // 2
 
@@ -190,7 +189,6 @@ class Refusing:
 
 
 def refused(cls: type, name: str) -> TypeError:
-    """Return the error of an attribute that was set or overridden in vain."""
     return TypeError(
         f"{cls.__qualname__}.{name} cannot be changed: it would not be run or read "
         "(see the page of this library in docs/migration)"

@@ -16,7 +16,6 @@ Steps = Generator[Step, Any, T]
 
 
 def run(steps: Steps[T]) -> T:
-    """Run the body of a blocking call."""
     resume, value = steps.send, None
     try:
         while True:
@@ -33,7 +32,6 @@ def run(steps: Steps[T]) -> T:
 
 
 async def run_awaited(steps: Steps[T]) -> T:
-    """Run the body of an awaitable call."""
     resume, value = steps.send, None
     try:
         while True:

@@ -275,7 +275,6 @@ class Aioredlock(Refusing):
             await closing.close()
 
     async def _taken(self, resource: str, ttl: float, identifier: Any) -> Lease:
-        """Take the resource, in all the tries there are."""
         name, minority = key_name(resource), None
         if identifier:
             lease = self._redlock.adopt(name, _token_of(identifier), ttl=ttl)

@@ -66,7 +66,6 @@ def master_of(connection: Any) -> object:
 
 
 def _settings_of(connection: Mapping[str, Any]) -> dict[str, object]:
-    """Translate the arguments of aioredis into those of redis-py."""
     settings: dict[str, object] = {}
     for name, value in connection.items():
         if name in CONNECT_TIMEOUTS:

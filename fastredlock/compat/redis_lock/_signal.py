@@ -76,7 +76,6 @@ def wait(
 
 
 def reset(client: Any, name: Any, signal: Any, signal_expire: int) -> None:
-    """Delete a lock, also of other holders, and signal."""
     with client.pipeline(transaction=True) as commands:
         commands.delete(signal)
         commands.lpush(signal, 1)
