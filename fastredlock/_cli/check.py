@@ -11,8 +11,8 @@ import os
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, fields
-from enum import Enum
+from dataclasses import asdict, dataclass, field
+from enum import StrEnum
 from statistics import median
 from typing import Any, NamedTuple
 
@@ -25,7 +25,6 @@ from .connection import Connection, ServerError
 from .parser import MASTERS_END, Parser, given_options, new_locks, number
 
 KEY = "fastredlock:check:"
-STATUSES = {"ok": Status.OK, "warning": Status.WARNING, "critical": Status.CRITICAL}
 DEFAULT_TTL = 10.0  # s; the library's default
 SHARE = 20  # of the ttl: the default round_timeout, docs/options.md
 LEAST_TIMEOUT, MOST_TIMEOUT = 0.005, 1.0  # s
@@ -70,7 +69,7 @@ def main(words: Sequence[str]) -> int:
         _print_json(status, reports, found)
     else:
         _print(status, reports, found)
-    return STATUSES[status]
+    return Status[status.upper()]
 
 
 def _reports(options: dict[str, Any], key: str) -> list[Report]:
@@ -92,10 +91,10 @@ def _print(status: str, reports: list[Report], found: list[Finding]) -> None:
     for report in reports:
         print(f"  {report}")
     for finding in found:
-        print(f"{finding.level.value}: {finding.text}")
+        print(f"{finding.level}: {finding.text}")
     for finding, names in by_finding(reports).items():
         which = "all masters" if len(names) == len(reports) > 1 else ", ".join(names)
-        print(f"{finding.level.value}: {which}: {finding.text}")
+        print(f"{finding.level}: {which}: {finding.text}")
 
 
 def _print_json(status: str, reports: list[Report], found: list[Finding]) -> None:
@@ -103,8 +102,8 @@ def _print_json(status: str, reports: list[Report], found: list[Finding]) -> Non
 
     document = {
         "status": status,
-        "findings": [finding.as_json() for finding in found],
-        "masters": [report.as_json() for report in reports],
+        "findings": [asdict(finding) for finding in found],
+        "masters": [asdict(report) for report in reports],
     }
     print(json.dumps(document, indent=2))
 
@@ -133,7 +132,7 @@ def _parser() -> Parser:
 # ---- what was found
 
 
-class Level(Enum):
+class Level(StrEnum):
     """How bad a finding is; the value is its word in the report."""
 
     UNSAFE = "critical"  # locks can be lost
@@ -142,14 +141,12 @@ class Level(Enum):
     NOTE = "note"  # without it something is slower; of no weight for the exit status
 
 
-class Finding(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Finding:
     """One of them: a text for people, with its remedy."""
 
     level: Level
     text: str
-
-    def as_json(self) -> dict[str, str]:
-        return {"level": self.level.value, "text": self.text}
 
 
 @dataclass(slots=True)
@@ -170,9 +167,6 @@ class Report:
         self.findings.append(Finding(level, text))
         self.may_vote &= level is not Level.NO_VOTE
 
-    def has(self, *levels: Level) -> bool:
-        return any(finding.level in levels for finding in self.findings)
-
     def __str__(self) -> str:
         return f"{self.master}  {', '.join(self._facts())}"
 
@@ -186,11 +180,6 @@ class Report:
             yield f"{self.latency * 1e3:.2f} ms"
         if not self.findings:
             yield "nothing found"
-
-    def as_json(self) -> dict[str, Any]:
-        names = [each.name for each in fields(self)]
-        known = {name: getattr(self, name) for name in names}
-        return known | {"findings": [each.as_json() for each in self.findings]}
 
 
 def compare(reports: Sequence[Report]) -> list[Finding]:
@@ -232,12 +221,11 @@ def by_finding(reports: Sequence[Report]) -> dict[Finding, list[str]]:
 def status_of(reports: Sequence[Report], found: Sequence[Finding]) -> str:
     """Return "critical", "warning" or "ok"."""
     voting = sum(report.may_vote for report in reports)
-    unsafe = any(report.has(Level.UNSAFE) for report in reports)
-    if unsafe or voting < len(reports) // 2 + 1:
+    each = (finding for report in reports for finding in report.findings)
+    levels = {finding.level for finding in (*found, *each)}
+    if Level.UNSAFE in levels or voting < len(reports) // 2 + 1:
         return "critical"
-    if found or any(report.has(Level.NO_VOTE, Level.ADVICE) for report in reports):
-        return "warning"
-    return "ok"
+    return "warning" if levels - {Level.NOTE} else "ok"
 
 
 def _duration(seconds: int) -> str:

@@ -17,14 +17,7 @@ from typing import Any, NamedTuple, Protocol
 
 from .._reports.log import warn
 from ..errors import ConfigurationError
-from .redis_py import (
-    CARRIED,
-    IGNORED,
-    REFUSED,
-    is_client,
-    known_settings,
-    settings_of_client,
-)
+from .redis_py import CARRIED, IGNORED, REFUSED, known_settings, settings_of_client
 
 
 class CredentialProvider(Protocol):
@@ -166,10 +159,7 @@ def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
         found = "more" if given else "none"
         raise ConfigurationError(f"1..{MAX_MASTERS} masters are allowed, {found} given")
     endpoints = tuple(_endpoint_at(*item) for item in enumerate(given))
-    if isinstance(masters, SameServerAllowed):
-        _refuse_same_databases(endpoints)
-    else:
-        _refuse_duplicates(endpoints)
+    _refuse_duplicates(endpoints, isinstance(masters, SameServerAllowed))
     return endpoints
 
 
@@ -185,28 +175,24 @@ def _refuse_single_master(masters: object) -> None:
         )
 
 
-def _refuse_duplicates(endpoints: tuple[Endpoint, ...]) -> None:
-    first: dict[tuple[str, int, str], int] = {}
+def _refuse_duplicates(endpoints: tuple[Endpoint, ...], may_share: bool) -> None:
+    """Refuse one server twice; of those that `may_share` one, one database twice."""
+    first: dict[object, int] = {}
     for position, endpoint in enumerate(endpoints):
-        earlier = first.setdefault(endpoint.server, position)
-        if earlier != position:
-            raise ConfigurationError(
-                f"masters[{earlier}] ({endpoints[earlier].name}) and "
-                f"masters[{position}] ({endpoint.name}) are the same server: masters "
-                "must be independent, and two databases of one server are not"
-            )
-
-
-def _refuse_same_databases(endpoints: tuple[Endpoint, ...]) -> None:
-    """Refuse one database twice: the second SET would find the key of the first."""
-    first: dict[tuple[object, ...], int] = {}
-    for position, endpoint in enumerate(endpoints):
-        earlier = first.setdefault((endpoint.server, endpoint.db), position)
-        if earlier != position:
+        place = (endpoint.server, endpoint.db if may_share else 0)
+        earlier = first.setdefault(place, position)
+        if earlier == position:
+            continue
+        if may_share:  # the second SET would find the key of the first
             raise ConfigurationError(
                 f"masters[{earlier}] and masters[{position}] are the same database, "
                 f"{endpoint.name}: no lock could be held on both"
             )
+        raise ConfigurationError(
+            f"masters[{earlier}] ({endpoints[earlier].name}) and masters[{position}] "
+            f"({endpoint.name}) are the same server: masters must be independent, and "
+            "two databases of one server are not"
+        )
     if len({endpoint.server for endpoint in endpoints}) < len(endpoints):
         warn(
             "%s: databases of one server fail together: use independent servers",
@@ -226,7 +212,7 @@ def _settings_of(master: object) -> Mapping[str, object]:
         return _settings_of_url(master)
     if isinstance(master, Mapping):
         return master
-    if is_client(master):
+    if hasattr(master, "connection_pool") or hasattr(master, "nodes_manager"):
         return settings_of_client(master)
     if isinstance(master, tuple | list) and len(master) == 2:
         return {"host": master[0], "port": master[1]}
@@ -297,18 +283,14 @@ def _place(address: str, path: str) -> dict[str, object]:
     if address and not address.startswith(":"):
         place["host"] = _decoded("host", host)
     if port:
-        place["port"] = _digits_of_port(port)
+        digits = place["port"] = port.removeprefix(":")
+        if digits == port or not digits.isdecimal() or len(digits) > 5:
+            raise ConfigurationError(
+                "URL has a port that is not a whole number in 1..65535 (not shown: a "
+                "piece of a password may stand there); user:password ends with '@', "
+                "IPv6 has brackets"
+            )
     return place
-
-
-def _digits_of_port(port: str) -> str:
-    colon, digits = port[0], port[1:]
-    if colon == ":" and digits.isdecimal() and len(digits) <= 5:
-        return digits
-    raise ConfigurationError(
-        "URL has a port that is not a whole number in 1..65535 (not shown: a piece of "
-        "a password may stand there); user:password ends with '@', IPv6 has brackets"
-    )
 
 
 def _options(query: str) -> dict[str, object]:
@@ -402,25 +384,16 @@ def text(name: str, value: object) -> str:
 
 
 def _tls(settings: Mapping[str, object]) -> TLSSettings | None:
-    given = [name for name in settings if name.startswith("ssl_")]
     if settings.get("ssl") is None:
-        used = [name for name in given if settings[name] is not None]
+        used = [name for name in settings if name.startswith("ssl_")]
+        used = [name for name in used if settings[name] is not None]
         if used:  # redis-py would connect without TLS and not warn
             raise ConfigurationError(f"{used[0]} needs TLS: use rediss:// or ssl=True")
         return None
     if not _flag("ssl", settings["ssl"]):
         return None
-    tls = _tls_settings(settings)
-    if tls.keyfile and not tls.certfile:
-        raise ConfigurationError("ssl_keyfile needs ssl_certfile, which is not given")
-    return tls
-
-
-def _tls_settings(settings: Mapping[str, object]) -> TLSSettings:
     cert_reqs = _cert_reqs(settings.get("ssl_cert_reqs", "required"))
-    check_hostname = _flag(
-        "ssl_check_hostname", settings.get("ssl_check_hostname", True)
-    )
+    has_name = _flag("ssl_check_hostname", settings.get("ssl_check_hostname", True))
     ca_data = settings.get("ssl_ca_data")
     if not isinstance(ca_data, bytes):  # bytes are DER, no text
         ca_data = _optional_text(settings, "ssl_ca_data")
@@ -428,13 +401,16 @@ def _tls_settings(settings: Mapping[str, object]) -> TLSSettings:
     if min_version is not None:
         min_version = _number("ssl_min_version", min_version, _TLS_1_2, _TLS_1_3)
     names = ("ca_certs", "ca_path", "certfile", "keyfile", "password")
-    return TLSSettings(
+    tls = TLSSettings(
         cert_reqs=cert_reqs,
-        check_hostname=check_hostname and cert_reqs != "none",
+        check_hostname=has_name and cert_reqs != "none",
         ca_data=ca_data,
         min_version=min_version,
         **{name: _optional_text(settings, f"ssl_{name}") for name in names},
     )
+    if tls.keyfile and not tls.certfile:
+        raise ConfigurationError("ssl_keyfile needs ssl_certfile, which is not given")
+    return tls
 
 
 def _host(value: object) -> str:
@@ -489,9 +465,8 @@ def _number(name: str, value: object, low: int, high: int) -> int:
 def _flag(name: str, value: object) -> bool:
     flag = _FLAGS.get(str(value).lower())
     if flag is None:
-        raise ConfigurationError(
-            f"{name} {_shown(value)}: allowed are {', '.join(_FLAGS)}"
-        )
+        allowed = ", ".join(_FLAGS)
+        raise ConfigurationError(f"{name} {_shown(value)}: allowed are {allowed}")
     return flag
 
 

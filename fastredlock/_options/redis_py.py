@@ -103,11 +103,6 @@ def known_settings(settings: Mapping[Any, object]) -> dict[str, object]:
     return kept
 
 
-def is_client(value: object) -> bool:
-    """Return whether `value` has the shape of a redis-py client, cluster included."""
-    return hasattr(value, "connection_pool") or hasattr(value, "nodes_manager")
-
-
 def settings_of_client(client: Any) -> dict[str, object]:
     """Copy the settings of a redis-py client, under the names `redis.Redis` takes.
 

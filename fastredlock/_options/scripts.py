@@ -35,9 +35,8 @@ def _functions() -> dict[str, tuple[str, bytes]]:
     """Return the file of each script, "" of a part, and its body."""
     functions = {}
     for file, content in FILES.items():
-        for text in content.split(
-            b"\nend\n"
-        ):  # not by a regular expression: one takes 1 ms to compile
+        # Not by a regular expression: one takes 1 ms to compile.
+        for text in content.split(b"\nend\n"):
             for head, its_file in ((b"\nfunction ", file), (b"\nlocal function ", "")):
                 _, is_found, function = text.partition(head)
                 if is_found:
