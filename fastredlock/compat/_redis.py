@@ -27,8 +27,7 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
-from ._common import answered, noted, token_source
-from ._common.steps import Steps
+from ._common import Steps, answered, noted, token_source
 
 L = TypeVar("L")
 RELEASED, GONE, _ = ReleaseStatus

@@ -22,15 +22,8 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
-from ._common import (
-    Refusing,
-    SameServerAllowed,
-    key_name,
-    shared_locks,
-    token_source,
-    try_once,
-)
-from ._common.steps import run
+from .._options.masters import SameServerAllowed
+from ._common import Refusing, key_name, run, shared_locks, token_source, try_once
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 

@@ -27,17 +27,17 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
+from ..._options.masters import SameServerAllowed
 from ...asyncio import FastRedlock, Lease
 from .._common import (
     Refusing,
-    SameServerAllowed,
     answered,
     key_name,
     new_locks,
+    run_awaited,
     token_source,
     try_once,
 )
-from .._common.steps import run_awaited
 from .errors import (
     LockAcquiringError,
     LockError,

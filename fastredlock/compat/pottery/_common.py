@@ -21,15 +21,8 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from .._common import (
-    Refusing,
-    SameServerAllowed,
-    noted,
-    shared_locks,
-    token_source,
-    try_once,
-)
-from .._common.steps import Steps
+from ..._options.masters import SameServerAllowed
+from .._common import Refusing, Steps, noted, shared_locks, token_source, try_once
 from .exceptions import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -88,8 +81,7 @@ class Common(Refusing):
         context_manager_blocking: bool = True,
         context_manager_timeout: float = -1,
     ) -> None:
-        if not context_manager_blocking and context_manager_timeout != -1:
-            raise ValueError("can't specify a timeout for a non-blocking call")
+        seconds_of(context_manager_blocking, context_manager_timeout)  # or ValueError
         self.key = key
         self.masters = frozenset(masters) or self._DEFAULT_MASTERS
         self.raise_on_redis_errors: bool = raise_on_redis_errors
@@ -161,10 +153,8 @@ class Common(Refusing):
         """Return how long (s) a majority will have our token, or 0 if none has it."""
         votes = yield partial(self._locks.holders, self.key)
         if self._lease is not None and self._lease.is_valid:
-            ours, quorum = (
-                sha256(self._lease.token).hexdigest()[:16],
-                len(self.masters) // 2 + 1,
-            )
+            ours = sha256(self._lease.token).hexdigest()[:16]
+            quorum = len(self.masters) // 2 + 1
             found = [vote for vote in votes if vote.token_hash == ours]
             lefts_ms = sorted(vote.remaining_ms or 0 for vote in found)
             if len(lefts_ms) >= quorum:

@@ -14,8 +14,7 @@ from typing import Any, ClassVar, Literal
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError
-from .._common import shared_locks
-from .._common.steps import Steps
+from .._common import Steps, shared_locks
 from .._redis import (
     ask,
     draw_token,

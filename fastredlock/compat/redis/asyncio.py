@@ -16,7 +16,7 @@ from typing import Any, Literal
 from redis.exceptions import RedisError
 
 from ...asyncio import FastRedlock
-from .._common.steps import run_awaited
+from .._common import run_awaited
 from .._redis import patient_locks
 from ._base import NOT_RAISED, BaseLock
 

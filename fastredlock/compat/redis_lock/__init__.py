@@ -32,8 +32,7 @@ from ... import (
     QuorumUnreachableError,
     TokenReusedError,
 )
-from .._common import Refusing, shared_locks
-from .._common.steps import run
+from .._common import Refusing, run, shared_locks
 from .._redis import (
     ask,
     give_back,
