@@ -23,6 +23,7 @@ from ... import (
     NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
+    ResourceTakenError,
     TokenReusedError,
     ValidityExhaustedError,
     Vote,
@@ -38,14 +39,7 @@ from .._common import (
     token_source,
     try_once,
 )
-from .errors import (
-    LockAcquiringError,
-    LockError,
-    LockRuntimeError,
-    error_of,
-    taken,
-    unanswered,
-)
+from .errors import LockAcquiringError, LockError, LockRuntimeError, error_of
 from .sentinel import master_of, without_password
 
 __all__ = ["Aioredlock", "Lock"]
@@ -217,7 +211,8 @@ class Aioredlock(Refusing):
         if status is not ReleaseStatus.RELEASED:
             votes = await self._redlock.holders(key_name(lock.resource))
             if status is ReleaseStatus.UNKNOWN:
-                raise unanswered("Can not unset lock", lock.resource, votes)
+                cause = QuorumUnreachableError(lock.resource, votes, 1, 0.0)
+                raise LockRuntimeError("Can not unset lock") from cause
             if sum(vote.vote is Vote.GRANTED for vote in votes) < self._quorum:
                 raise error_of("Can not unset lock", lock.resource, votes)
         self._forget(lock)
@@ -306,7 +301,8 @@ class Aioredlock(Refusing):
                 failure.__cause__ = error
         if isinstance(failure, LockAcquiringError):
             votes, took = await self._redlock.holders(name), monotonic() - began
-            failure = taken("Can not set lock", name, votes, self.retry_count, took)
+            cause = ResourceTakenError(name, votes, self.retry_count, took)
+            failure.__cause__ = cause
         if minority is not None:
             await minority.release()  # its keys were extended just now
         raise failure

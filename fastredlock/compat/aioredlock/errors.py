@@ -36,23 +36,9 @@ def error_of(
     refused = [vote for vote in votes if vote.vote in (Vote.TAKEN, Vote.GONE)]
     others = sum(vote.token_hash != ours for vote in refused)
     answered = len(refused) + sum(vote.vote is Vote.GRANTED for vote in votes)
+    failure: LockError = LockAcquiringError(text)
+    failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
     if others <= len(votes) // 2 and answered < len(votes):
-        return unanswered(text, resource, votes)
-    return taken(text, resource, votes, 1, 0.0)
-
-
-def taken(
-    text: str, resource: Any, votes: tuple[MasterVote, ...], tries: int, took: float
-) -> LockAcquiringError:
-    """Return the error of a call that others prevented; its cause has the votes."""
-    failure = LockAcquiringError(text)
-    failure.__cause__ = ResourceTakenError(resource, votes, tries, took)
-    return failure
-
-
-def unanswered(
-    text: str, resource: Any, votes: tuple[MasterVote, ...]
-) -> LockRuntimeError:
-    failure = LockRuntimeError(text)
-    failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
+        failure = LockRuntimeError(text)
+        failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
     return failure

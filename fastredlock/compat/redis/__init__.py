@@ -28,7 +28,7 @@ __all__ = ["Lock"]
 logger: Logger = getLogger("redis.lock")  # filters of the warning name it
 
 
-class Lock(BaseLock):
+class Lock(BaseLock[Literal[True]]):
     """Take a lock as redis-py's does; see its documentation for the options.
 
     `redis` is a client, or a list of clients of independent masters. Their settings are
@@ -101,20 +101,8 @@ class Lock(BaseLock):
     def do_release(self, expected_token: bytes) -> None:
         run(self._give_back(expected_token))
 
-    def extend(
-        self, additional_time: float, replace_ttl: bool = False
-    ) -> Literal[True]:
-        """Add to the time left, or replace it (s)."""
-        self._check_can("extend")
-        return self.do_extend(additional_time, replace_ttl)
-
     def do_extend(self, additional_time: float, replace_ttl: bool) -> Literal[True]:
         return run(self._extend(additional_time, replace_ttl))
-
-    def reacquire(self) -> Literal[True]:
-        """Set the time left back to `timeout`."""
-        self._check_can("reacquire")
-        return self.do_reacquire()
 
     def do_reacquire(self) -> Literal[True]:
         return run(self._reacquire())

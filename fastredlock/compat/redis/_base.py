@@ -9,7 +9,7 @@ from math import inf
 from os import getpid
 from time import monotonic
 from types import SimpleNamespace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
@@ -26,6 +26,8 @@ from .._redis import (
     times_left_ms,
     try_again,
 )
+
+R = TypeVar("R")  # what an extension returns: True, or what is awaited for it
 
 NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager. (%s)"
 
@@ -64,7 +66,7 @@ class Script:
         vars(lock)[self._name] = script
 
 
-class BaseLock:
+class BaseLock(Generic[R]):
     """Hold the options of a lock under redis-py's names.
 
     `redis` is a redis-py client, whose settings are copied, or a list of them: the lock
@@ -74,6 +76,8 @@ class BaseLock:
     _new_locks: ClassVar[Callable[..., Any]]
     do_acquire: Callable[[bytes], Any]
     do_release: Callable[[bytes], Any]
+    do_extend: Callable[[float, bool], R]
+    do_reacquire: Callable[[], R]
 
     lua_release: Script = Script()
     lua_extend: Script = Script()
@@ -160,6 +164,18 @@ class BaseLock:
     def _run(self, what: str, *arguments: object) -> Any:
         script = getattr(self, f"lua_{what}")
         return script(keys=[self.name], args=arguments, client=self.redis)
+
+    # --- calls that raise before they are awaited -------------------------------------
+
+    def extend(self, additional_time: float, replace_ttl: bool = False) -> R:
+        """Add to the time left, or replace it (s)."""
+        self._check_can("extend")
+        return self.do_extend(additional_time, replace_ttl)
+
+    def reacquire(self) -> R:
+        """Set the time left back to `timeout`."""
+        self._check_can("reacquire")
+        return self.do_reacquire()
 
     # --- the bodies of the calls; the hooks of redis-py begin with do_ ----------------
 

@@ -25,7 +25,7 @@ __all__ = ["Lock"]
 logger: Logger = getLogger("redis.asyncio.lock")  # filters of the warning name it
 
 
-class Lock(BaseLock):
+class Lock(BaseLock[Awaitable[Literal[True]]]):
     """Take a lock as redis.asyncio's does, on clients as the blocking Lock's."""
 
     _new_locks = staticmethod(partial(patient_locks, FastRedlock))
@@ -71,22 +71,10 @@ class Lock(BaseLock):
     async def do_release(self, expected_token: bytes) -> None:
         await run_awaited(self._give_back(expected_token))
 
-    def extend(
-        self, additional_time: float, replace_ttl: bool = False
-    ) -> Awaitable[Literal[True]]:
-        """Add to the time left, or replace it (s)."""
-        self._check_can("extend")
-        return self.do_extend(additional_time, replace_ttl)
-
     async def do_extend(
         self, additional_time: float, replace_ttl: bool
     ) -> Literal[True]:
         return await run_awaited(self._extend(additional_time, replace_ttl))
-
-    def reacquire(self) -> Awaitable[Literal[True]]:
-        """Set the time left back to `timeout`."""
-        self._check_can("reacquire")
-        return self.do_reacquire()
 
     async def do_reacquire(self) -> Literal[True]:
         return await run_awaited(self._reacquire())
