@@ -12,6 +12,7 @@ from typing import Any
 import hiredis
 
 from .._core import refusal_text
+from .._options.connection import context_of
 from .._options.masters import Endpoint
 
 # Errors behind which nothing is answered.
@@ -115,13 +116,13 @@ def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
         return local
     plain = socket.create_connection((endpoint.host, endpoint.port), timeout)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    if endpoint.tls is None:
-        return plain
-    from .._options.connection import context_of
-
     try:
-        context = context_of(endpoint.name, endpoint.tls)
-        return context.wrap_socket(plain, server_hostname=endpoint.host)
+        context = context_of(endpoint)
+        return (
+            plain
+            if context is None
+            else context.wrap_socket(plain, server_hostname=endpoint.host)
+        )
     except TimeoutError:
         plain.close()
         raise ServerError(

@@ -39,6 +39,13 @@ COUNT = 1000  # keys that a server looks at in one step
 INSPECTED = 250  # keys of one script: a server does nothing else meanwhile, 1 ms
 UNREAD = (b"", Vote.PENDING, None, None, None)
 
+_ERRORS = f"""\
+  {Status.USAGE:<4} wrong arguments
+  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
+  {Status.SYSTEM:<4} an error of the system, as a full disk
+
+{MASTERS_END}"""
+
 _WHO = """\
 Say who holds a lock, as each of the masters knows it at this moment.
 """
@@ -46,11 +53,7 @@ _WHO_END = f"""\
 exit status:
   {Status.OK:<4} a quorum of the masters says that it is held (or one of its slots)
   {Status.NOT_HELD:<4} it is not held (single masters may have a key that is left over)
-  {Status.USAGE:<4} wrong arguments
-  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
-  {Status.SYSTEM:<4} an error of the system, as a full disk
-
-{MASTERS_END}"""
+{_ERRORS}"""
 
 _BREAK = """\
 Break a lock whose holder is gone: delete its key on all masters, where it still has
@@ -61,11 +64,7 @@ _BREAK_END = f"""\
 exit status:
   {Status.OK:<4} it was broken: a quorum of the masters is sure not to have it any more
   {Status.NOT_HELD:<4} nothing was broken: free, held by another token, or you said no
-  {Status.USAGE:<4} wrong arguments
-  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could answer
-  {Status.SYSTEM:<4} an error of the system, as a full disk
-
-{MASTERS_END}"""
+{_ERRORS}"""
 
 _LIST = """\
 List the locks whose names match a pattern of Redis (*, ?, [ab]): who holds each, on

@@ -30,7 +30,7 @@ from .._core import (
     thread_begin,
 )
 from .._options import scripts
-from .._options.connection import contexts_of, preparers_of
+from .._options.connection import context_of, preparer_of
 from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
@@ -170,12 +170,12 @@ def new_engine(settings: Settings) -> Engine:
         settings.endpoints,
         new_scripts(settings.release_script, settings.fencing, settings.key_prefix),
         settings.connect_timeout_ns,
-        contexts_of(settings.endpoints),
+        tuple(map(context_of, settings.endpoints)),
         settings.max_ttl_ns,
         settings.client_name,
         tokens_are_given=settings.token_source is None,
         servers_may_be_same=settings.servers_may_be_same,
-        preparers=preparers_of(settings.endpoints),
+        preparers=tuple(map(preparer_of, settings.endpoints)),
         key_prefix=settings.key_prefix,
     )
     engine.cohort_ns = settings.cohort_ns

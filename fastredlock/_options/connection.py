@@ -23,21 +23,11 @@ ALLOWED = "allowed is (user name, password), (password,) or a password, of str o
 Prepared = tuple[bytes | None, bytes | None, Any]  # user name, password, TLS context
 
 
-def contexts_of(endpoints: tuple[Endpoint, ...]) -> tuple[ssl.SSLContext | None, ...]:
-    return tuple(
-        None if endpoint.tls is None else context_of(endpoint.name, endpoint.tls)
-        for endpoint in endpoints
-    )
-
-
-def preparers_of(
-    endpoints: tuple[Endpoint, ...],
-) -> tuple[Callable[[], Prepared | str] | None, ...]:
-    """Return what prepares the connections of each master, None where nothing does."""
-    return tuple(
-        partial(prepared, endpoint) if endpoint.needs_preparing else None
-        for endpoint in endpoints
-    )
+def preparer_of(endpoint: Endpoint) -> Callable[[], Prepared | str] | None:
+    """Return what prepares each connection of a master; None: nothing is to be done."""
+    has_files = endpoint.tls is not None and endpoint.tls.has_files
+    is_needed = has_files or endpoint.credentials is not None
+    return partial(prepared, endpoint) if is_needed else None
 
 
 def prepared(endpoint: Endpoint) -> Prepared | str:
@@ -49,12 +39,12 @@ def prepared(endpoint: Endpoint) -> Prepared | str:
     context = None
     if endpoint.tls is not None and endpoint.tls.has_files:
         try:
-            context = context_of(endpoint.name, endpoint.tls)
+            context = context_of(endpoint)
         except ConfigurationError as error:
             return str(error).removeprefix(f"{endpoint.name}: ")
     if endpoint.credentials is None:
-        username, password = endpoint.username, endpoint.password
-        return encoded(username), encoded(password), context
+        words = utf8_or_bytes(endpoint.username), utf8_or_bytes(endpoint.password)
+        return *words, context
     login = login_of(endpoint.credentials())
     return login if isinstance(login, str) else (*login, context)
 
@@ -76,16 +66,15 @@ def login_of(given: Any) -> tuple[bytes | None, bytes] | str:
     return (username[0] or None) if username else None, password or b""
 
 
-def encoded(text: str | None) -> bytes | None:
-    return None if text is None else text.encode()
-
-
-def context_of(name: str, tls: TLSSettings) -> ssl.SSLContext:
-    """Return the context of one master; reads the certificate files.
+def context_of(endpoint: Endpoint) -> ssl.SSLContext | None:
+    """Return the TLS context of one master, if any; reads the certificate files.
 
     Without settings: the system's CAs, a certificate that fits the host name. Raises
     ConfigurationError for a file that cannot be read or does not fit its key.
     """
+    tls = endpoint.tls
+    if tls is None:
+        return None
     import ssl
 
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
@@ -96,7 +85,7 @@ def context_of(name: str, tls: TLSSettings) -> ssl.SSLContext:
     try:
         load_files(context, tls)
     except (OSError, ValueError) as error:  # ssl.SSLError is an OSError
-        raise ConfigurationError(f"{name}: TLS files: {error}") from error
+        raise ConfigurationError(f"{endpoint.name}: TLS files: {error}") from error
     return context
 
 

@@ -121,13 +121,6 @@ class Endpoint(NamedTuple):
         return f"{host}:{self.port}{database}"
 
     @property
-    def needs_preparing(self) -> bool:
-        """Whether each connection needs something anew: a login, or the TLS files."""
-        return self.credentials is not None or (
-            self.tls is not None and self.tls.has_files
-        )
-
-    @property
     def server(self) -> tuple[str, int, str]:
         """The server, which two masters must not share: its databases fail together."""
         return self.host.lower().removesuffix("."), self.port, self.path

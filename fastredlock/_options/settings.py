@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 from .._core import Terms, TokenSource
 from .._reports.log import warn
@@ -54,8 +54,6 @@ LONGEST_CLIENT_NAME = 200  # bytes; each line of CLIENT LIST has it
 ALLOWED_DURATION = f"above 0 to {LONGEST_TTL} s"
 ALLOWED_COHORT = f"0 (never) to {LONGEST_COHORT} s"
 ALLOWED_LINGER = f"0 (not at all) to {LONGEST_LINGER} s"
-
-T = TypeVar("T")
 
 
 class NoExpiry(float):
@@ -102,7 +100,9 @@ class Settings:
         self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
         encode_resource(resource)
         self.resource: str | bytes = resource
-        self.retry: Retry = of_type("retry", retry, Retry, "a Retry")
+        if not isinstance(retry, Retry):
+            raise refused("retry", retry, "a Retry")
+        self.retry: Retry = retry
         self.drift_factor: float = checked_drift_factor(drift_factor)
         self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
         self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
@@ -118,7 +118,9 @@ class Settings:
         if not (release_script is None or type(release_script) is bytes):
             raise refused("release_script", release_script, "None or bytes")
         self.release_script: bytes | None = release_script  # the server reads the Lua
-        self.fencing: bool = of_type("fencing", fencing, bool, "True or False")
+        if not isinstance(fencing, bool):
+            raise refused("fencing", fencing, "True or False")
+        self.fencing: bool = fencing
         seconds = number_in("cohort", cohort, 0, LONGEST_COHORT, ALLOWED_COHORT)
         self.cohort_ns: int = int(seconds * NS_PER_S)
         if fencing or new_token is not None or release_script is not None:
@@ -217,12 +219,6 @@ class Settings:
 
 
 # ---- one option each
-
-
-def of_type(name: str, value: T, expected: type, allowed: str) -> T:
-    if not isinstance(value, expected):
-        raise refused(name, value, allowed)
-    return value
 
 
 def checked_drift_factor(drift_factor: float) -> float:
