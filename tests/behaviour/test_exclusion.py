@@ -18,7 +18,6 @@ from types import SimpleNamespace
 
 import pytest
 from redis.client import Monitor
-from redlock import Redlock
 
 from fastredlock import (
     ConfigurationError,
@@ -86,21 +85,6 @@ def test_key_when_taken_then_is_the_resource_and_its_value_the_token_everywhere(
         assert settled_values(servers, wanted, key) == wanted
         assert [server.dbsize() for server in servers] == [1] * 5
     assert settled_values(servers, NOBODY, key) == NOBODY
-
-
-def test_redlock_py_when_either_holds_then_the_other_does_not_get_it(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    redlock_py = Redlock(servers, retry_count=1, retry_delay=0.001)
-    with locks.lock(KEY):
-        assert redlock_py.lock(KEY, 5000) is False
-    theirs = redlock_py.lock(KEY, 5000)
-    assert locks.acquire(KEY, timeout=0) is None
-    redlock_py.unlock(theirs)
-    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
-    theirs = redlock_py.lock(KEY, 5000)
-    assert locks.adopt(KEY, theirs.key).release() is ReleaseStatus.RELEASED
-    assert settled_values(servers, NOBODY) == NOBODY
 
 
 # --- rounds ---------------------------------------------------------------------------
@@ -457,18 +441,6 @@ def test_break_when_the_lease_is_kept_then_its_holder_is_told_at_the_next_renewa
     assert lease.lost.wait(PATIENCE)
     with pytest.raises(LeaseLostError, match="expired or "):
         lease.check()
-
-
-def test_break_when_keys_have_a_prefix_then_deletes_that_one(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = connected(make_locks(urls, key_prefix="app:"))
-    lease = granted(locks.acquire(KEY, ttl=10))
-    set_all(servers, lease.token)
-    status = locks.break_(KEY, token_hash=lease.token_hash)
-    assert status is ReleaseStatus.RELEASED
-    assert values(servers, f"app:{KEY}") == [None] * 5
-    assert values(servers) == [lease.token] * 5
 
 
 def test_break_when_a_caller_waits_then_it_gets_the_lock_at_once(

@@ -50,9 +50,14 @@ def keepers() -> int:
 def last_end(lease: Lease) -> float:
     """Watch the lease until it is lost; return when its validity ended (monotonic)."""
     end = 0.0
-    while (left := lease.remaining()) > 0:
-        end = time.monotonic() + left
-        time.sleep(0.001)  # so exactly is its end known
+
+    def is_over() -> bool:
+        nonlocal end
+        if left := lease.remaining():
+            end = time.monotonic() + left
+        return not left
+
+    assert wait_until(is_over)
     return end
 
 

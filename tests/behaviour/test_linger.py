@@ -31,7 +31,7 @@ from tests.support.waiters import (
     is_over,
     queue_key,
 )
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 LINGER = 20.0  # s; longer than any machine is slow
 TTL = 30.0
@@ -621,7 +621,8 @@ def work():
             pass
 for _ in range(5):
     threading.Thread(target=work, daemon=True).start()
-time.sleep(0.05)  # they hand on meanwhile
+while locks.stats().handed_on < 20:
+    pass
 """
 
 
@@ -643,8 +644,7 @@ def test_task_when_cancelled_just_after_a_lease_went_to_it_then_leaves_no_key(
             lease = await locks.acquire(KEY)
             assert lease
             task = asyncio.create_task(locks.acquire(KEY))
-            while not locks.stats().waits:  # noqa: ASYNC110 - a counter
-                await asyncio.sleep(0)
+            await until(lambda: locks.stats().waits, pause=0)
             await lease.release()
             assert locks.stats().handed_on == 1
             task.cancel()

@@ -43,7 +43,7 @@ from tests.support.processes import (
 )
 from tests.support.proxy import Proxy
 from tests.support.threads import in_threads
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import turn, until, wait_until
 
 DEAD = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
 
@@ -125,7 +125,7 @@ def test_second_loop_when_it_tries_all_the_time_then_the_first_is_not_disturbed(
                 while not is_over.is_set():
                     with suppress(FastRedlockError):
                         await locks.acquire("other", timeout=0)
-                    await asyncio.sleep(0)
+                    await turn()
 
             thread = threading.Thread(target=run_on, args=(kind, second()))
             thread.start()
@@ -295,7 +295,7 @@ async def test_delay_when_cancelled_then_leaves_no_timer(locks: FastRedlock) -> 
 
     delay = locks._driver.here().sleep(3600)
     task = asyncio.ensure_future(asyncio.wait_for(wait(), 10))
-    await asyncio.sleep(0)
+    await turn()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
@@ -311,8 +311,7 @@ async def test_loop_when_it_stood_still_then_replies_that_came_meanwhile_count(
     await locks.connect()
     ttl, stands_still = (0.3, 0.4) if is_past_the_ttl else (10, 1.2)
     task = asyncio.ensure_future(locks.acquire(KEY, ttl=ttl, timeout=0))
-    for _ in range(2):  # it asks, and at the end of the turn that is sent
-        await asyncio.sleep(0)
+    await after_turns(2)()  # it asks, and at the end of the turn that is sent
     time.sleep(stands_still)  # noqa: ASYNC251 - 1.2: longer than any deadline
     if is_past_the_ttl:
         with pytest.raises(FastRedlockError, match="validity"):
@@ -357,7 +356,7 @@ def test_fork_when_the_loop_runs_then_the_child_leaves_the_parents_sockets_alone
         locks = FastRedlock(urls)
         lease = await taken(locks)
         under_way = [asyncio.ensure_future(pair(locks, f"r{i}")) for i in range(3)]
-        await asyncio.sleep(0)
+        await turn()
 
         def in_child() -> bool:
             async def use() -> bool:
@@ -408,13 +407,14 @@ async def test_fork_when_the_child_only_exits_then_the_parent_reconnects_as_ever
 PROGRAM = """
 import asyncio, sys
 from tests.support.awaited import LOOPS
+from tests.support.waiting import until
 from fastredlock.asyncio import FastRedlock
 
 async def main():
     global lease
     lease = await locks.acquire("left")
     tasks.append(asyncio.ensure_future(locks.acquire("left", timeout=60)))
-    await asyncio.sleep(0.01)  # until it waits
+    await until(lambda: locks.stats().waits)
 
 tasks = []
 locks = FastRedlock(sys.argv[3:])
@@ -587,7 +587,7 @@ async def test_loop_when_every_try_fails_at_once_then_other_tasks_run() -> None:
     async def count() -> None:
         nonlocal turns
         while True:
-            await asyncio.sleep(0)
+            await turn()
             turns += 1
 
     async with FastRedlock(DEAD) as locks:

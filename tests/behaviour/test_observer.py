@@ -35,7 +35,7 @@ from tests.support.masters import pause, stop
 from tests.support.noted import Noted, Raising, handled
 from tests.support.proxy import proxied
 from tests.support.threads import later
-from tests.support.waiting import SLACK, settled, until, wait_until
+from tests.support.waiting import SLACK, settled, turn, until, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 TTL = 0.6  # s
@@ -377,7 +377,7 @@ def test_call_when_it_is_cancelled_then_tells_nothing(
                 await waiting
             assert noted.events == []
             releasing = asyncio.ensure_future(lease.release())
-            await asyncio.sleep(0)
+            await turn()
             releasing.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await releasing

@@ -37,7 +37,7 @@ from tests.support.keys import KEY, NOBODY, delete, settled_values
 from tests.support.loop_calls import taken
 from tests.support.threads import in_threads, later
 from tests.support.waiters import Section
-from tests.support.waiting import stopwatch, until, wait_until
+from tests.support.waiting import stopwatch, turn, until, wait_until
 
 OTHER = "orders:43"
 ENTRIES = {
@@ -330,7 +330,7 @@ def test_task_when_another_task_is_in_the_block_then_is_refused_at_once(
     async def task(lock: Any) -> str:
         try:
             with stopwatch() as took, lock, section:
-                await asyncio.sleep(0.05)  # the others come meanwhile
+                await turn()  # the others come meanwhile
                 return "done"
         except ReentryError as error:
             return str(error) if error.is_of_task and took() < 1 else "wrong"
@@ -353,7 +353,7 @@ def test_task_when_it_is_in_the_block_itself_then_is_its_own_caller(
     async def main() -> None:
         with ExitStack() as stack:  # whatever entered it
             lease = stack.enter_context(locks.lock(KEY))
-            await asyncio.sleep(0)
+            await turn()
             with locks.lock(KEY, reentrant=True) as inner:
                 assert inner is lease is locks.current(KEY)
             with pytest.raises(ReentryError, match="this caller itself"):
@@ -548,7 +548,7 @@ async def test_lock_when_many_tasks_enter_it_then_one_at_a_time_is_inside(
 
     @lock
     async def again(times: int) -> None:
-        await asyncio.sleep(0)
+        await turn()
         if times:
             await again(times - 1)
 
@@ -556,7 +556,7 @@ async def test_lock_when_many_tasks_enter_it_then_one_at_a_time_is_inside(
         for _ in range(20):
             async with lock as lease:
                 with section:
-                    await asyncio.sleep(0)
+                    await turn()
                     if reentrant:
                         await again(2)
                     assert lease.is_valid

@@ -17,7 +17,7 @@ from tests.support.keys import KEY, NOBODY, settled_values, values
 from tests.support.masters import pause, resume
 from tests.support.processes import Fork
 from tests.support.threads import Interrupt, alarm, interrupt, later
-from tests.support.waiters import begins_to_wait
+from tests.support.waiters import begins_to_wait, counter
 from tests.support.waiting import settled, wait_until
 
 
@@ -97,7 +97,7 @@ def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
     sent: list[float] = []
 
     def signal_this_thread() -> None:
-        time.sleep(0.15)  # until the acquire waits
+        assert wait_until(lambda: counter(locks, "waits") > waits)
         sent.append(time.monotonic())
         signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
 
@@ -108,6 +108,7 @@ def test_signal_that_another_thread_gets_when_waiting_then_is_handled_soon(
             if not is_leader:
                 with begins_to_wait(locks):
                     pool.submit(locks.acquire, KEY, timeout=3)
+            waits = counter(locks, "waits")
             pool.submit(signal_this_thread)
             with pytest.raises(Interrupt):
                 locks.acquire(KEY, timeout=3)

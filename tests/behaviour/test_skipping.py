@@ -23,6 +23,7 @@ from tests.support.cancellation import with_locks
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
 from tests.support.masters import pause, resume
+from tests.support.waiting import until
 
 
 @blocking
@@ -97,7 +98,7 @@ async def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
 ) -> None:
     @locks.lock(KEY, timeout=0, skip=True)
     async def work() -> bytes | None:
-        await asyncio.sleep(0.01)  # the other call comes meanwhile
+        await until(lambda: locks.stats().taken)  # the other call
         return locks.current(KEY).token
 
     async def current() -> object:

@@ -30,6 +30,7 @@ from tests.support.calls import connected, granted
 from tests.support.cancellation import (
     CUT,
     World,
+    after_turns,
     by_cancel,
     on_each_loop,
     released,
@@ -405,8 +406,7 @@ async def test_cancel_when_told_or_about_to_be_then_the_next_has_its_turn_prompt
                 await waiting(next_one)
                 await until(lambda: queued(world.servers) == 2)
                 begun.append(asyncio.ensure_future(lease.release()))
-                for _ in range(k):
-                    await asyncio.sleep(0)
+                await after_turns(k)()
 
             got = await by_cancel(lambda: locks.acquire(KEY, ttl=30), until_told)
             began = loop.time()

@@ -23,9 +23,8 @@ import redis
 import fastredlock.asyncio
 from fastredlock import FastRedlock, _core
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import turn
 from tests.support.certificates import Certificates, tls_master
-from tests.support.waiting import wait_until
+from tests.support.waiting import turn, wait_until
 
 KINDS = {"signals": 3, "memory": 12, "nested": 7}  # raising_class
 KEY = "contended"

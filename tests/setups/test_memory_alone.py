@@ -16,8 +16,7 @@ from fastredlock import FastRedlock, Lease
 from fastredlock.asyncio import FastRedlock as LoopFastRedlock
 from fastredlock.testing import MemoryLocks, in_memory
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
-from tests.support.awaited import turn
-from tests.support.waiting import wait_until
+from tests.support.waiting import turn, wait_until
 
 NOWHERE = [("127.0.0.1", port) for port in (1, 2, 3)]
 locks, loop_locks = FastRedlock(NOWHERE), LoopFastRedlock(NOWHERE)

@@ -21,8 +21,8 @@ from fastredlock import (
 )
 from fastredlock.testing import MemoryLocks, MemoryMasters
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
-from tests.support.awaited import run_on, turn
-from tests.support.waiting import wait_until
+from tests.support.awaited import run_on
+from tests.support.waiting import turn, wait_until
 
 RELEASED, GONE, _ = ReleaseStatus
 

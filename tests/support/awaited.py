@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 import uvloop
 
 from fastredlock.asyncio import FastRedlock
+from tests.support.waiting import turn
 
 LOOPS: dict[str, Callable[[], asyncio.AbstractEventLoop]] = {
     "asyncio": asyncio.new_event_loop,
@@ -45,11 +46,6 @@ def run_on(kind: str, work: Coroutine[Any, Any, T]) -> T:
     assert not left, left
     assert not complaints, complaints
     return result
-
-
-async def turn() -> None:
-    """Let a loop run what is ready."""
-    await asyncio.sleep(0)
 
 
 class LoopThread:

@@ -21,9 +21,9 @@ import redis
 
 from fastredlock import ReleaseStatus, Vote
 from fastredlock.asyncio import FastRedlock, Lease
-from tests.support.awaited import run_on, turn
+from tests.support.awaited import run_on
 from tests.support.keys import KEY, NOBODY, values
-from tests.support.waiting import until
+from tests.support.waiting import turn, until
 
 ALL = ("a", "b", "c")
 CUT = object()  # the outcome of a call that was cancelled

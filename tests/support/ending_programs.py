@@ -23,6 +23,7 @@ from redis import Redis
 
 from fastredlock import FastRedlock, Lease, Retry
 from fastredlock import asyncio as awaitable
+from tests.support.waiting import turn, until
 
 NAMES = [f"r{i}" for i in range(10_000)]
 TTL = 60.0  # s; round timeout 1 s or more
@@ -263,7 +264,7 @@ def leave_a_waiting_task(how: str, *urls: str) -> None:
     waiting = awaitable.FastRedlock(urls, ttl=TTL)
     loop = asyncio.new_event_loop()
     globals()["task"] = loop.create_task(waiting.acquire("held"))
-    loop.run_until_complete(asyncio.sleep(0.2))  # it waits by now
+    loop.run_until_complete(until(lambda: waiting.stats().waits))
     if how == "closed":
         loop.close()
     else:
@@ -337,7 +338,7 @@ def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
     async def take_and_give(locks: awaitable.FastRedlock, name: str) -> None:
         while True:
             async with locks.lock(name):
-                await asyncio.sleep(0)  # the others have their turn
+                await turn()  # of the others
 
     async def main() -> None:
         locks = awaitable.FastRedlock(urls, ttl=TTL)

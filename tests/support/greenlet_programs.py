@@ -235,20 +235,20 @@ def sleep_in_between(masters: LocalMasters) -> None:
 
     Seen: of masters that answer at once, the second to fifth ended the next sleep.
     """
-    locks = fastredlock.FastRedlock(masters.urls)
-    for _ in range(100):
-        lease = locks.acquire(KEY, timeout=5)
-        assert lease is not None
+
+    def sleep() -> None:
         began = time.monotonic()
         time.sleep(0.01)  # the subject
         assert time.monotonic() - began > 0.0099
-        lease.release()
+
+    locks = fastredlock.FastRedlock(masters.urls)
+    for _ in range(100):
+        with locks.lock(KEY, timeout=5):
+            sleep()
     for _ in range(3):
         with fastredlock.FastRedlock(masters.urls) as other:
             other.connect()
-            began = time.monotonic()
-            time.sleep(0.01)  # the subject
-            assert time.monotonic() - began > 0.0099
+            sleep()
 
 
 def close_while_the_leader_is_killed(masters: LocalMasters) -> None:

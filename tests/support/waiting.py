@@ -43,12 +43,19 @@ def is_renewed(lease: Any, times: int = 2) -> bool:
     return all(wait_until(grows) for _ in range(times))
 
 
-async def until(claim: Callable[[], object], within: float = PATIENCE) -> None:
-    """Wait on a loop until the claim is true."""
+async def turn() -> None:
+    """Let a loop run what is ready."""
+    await asyncio.sleep(0)
+
+
+async def until(
+    claim: Callable[[], object], within: float = PATIENCE, pause: float = 0.001
+) -> None:
+    """Wait on a loop until the claim is true; pause=0 looks in each turn."""
     deadline = time.monotonic() + within
     while not claim():
         assert time.monotonic() < deadline, "never so"
-        await asyncio.sleep(0.001)  # between two looks
+        await asyncio.sleep(pause)  # between two looks
 
 
 def is_listening(address: tuple[str, int]) -> bool:

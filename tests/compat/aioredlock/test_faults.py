@@ -16,6 +16,7 @@ from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import BRIEF, Face
 from tests.support.keys import KEY
 from tests.support.two_libraries import is_stored, load
+from tests.support.waiting import until
 
 # --- bugs that are not copied ---------------------------------------------------------
 
@@ -158,8 +159,7 @@ def test_loss_while_it_is_extended_cancels_no_task(ours: Face) -> None:
     async def body() -> bool:
         lock = await manager.lock(KEY)
         ours.set()
-        while lock.valid:  # noqa: ASYNC110 - its loss has no event
-            await asyncio.sleep(0.01)  # until then
+        await until(lambda: not lock.valid)
         return True
 
     assert ours.run(asyncio.wait_for(body(), 4))

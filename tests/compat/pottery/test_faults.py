@@ -17,7 +17,7 @@ from tests.compat.pottery.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.threads import in_threads, later
-from tests.support.waiting import wait_until
+from tests.support.waiting import until, wait_until
 
 # --- masters that fail ----------------------------------------------------------------
 
@@ -174,8 +174,7 @@ def test_acquire_that_is_cancelled_leaves_nothing_behind(better_awaited: Face) -
 
         async def cancel() -> None:
             acquiring = asyncio.ensure_future(lock._awaitable.acquire())
-            while set(face.values()) == {None}:  # noqa: ASYNC110 - another program's
-                await asyncio.sleep(0.001)  # until a server has the key
+            await until(lambda: set(face.values()) != {None})
             acquiring.cancel()
             await asyncio.wait({acquiring}, timeout=2)
 

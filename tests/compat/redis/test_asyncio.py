@@ -14,6 +14,7 @@ from redis.exceptions import LockError
 from tests.compat.redis.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
+from tests.support.waiting import until
 
 # --- tasks --------------------------------------------------------------------------
 
@@ -58,8 +59,7 @@ def test_acquire_that_is_cancelled_leaves_no_key(better_awaited: Face) -> None:
         await lock.locked()  # connected
         proxy.set(holds_down=True)
         task = asyncio.create_task(lock.acquire())
-        while face.value() is None:  # noqa: ASYNC110 - of another program
-            await asyncio.sleep(0.005)  # until the server has the key
+        await until(face.value)
         task.cancel()
         await asyncio.wait({task}, timeout=2)  # theirs does not always heed it
         proxy.heal()
