@@ -42,10 +42,7 @@ class MasterHealth(NamedTuple):
 def health_of(engine: Engine) -> tuple[MasterHealth, ...]:
     """Return one MasterHealth per configured master, in that order."""
     warned, now = list(engine.warnings), now_ns()
-    return tuple(
-        _health(*known, now, tuple(text for name, text in warned if name == known[0]))
-        for known in engine.health()
-    )
+    return tuple(_health(now, warned, *known) for known in engine.health())
 
 
 def ping_of(engine: Engine, round: Round) -> tuple[MasterHealth, ...]:
@@ -71,6 +68,8 @@ def is_yes(vote: MasterVote) -> bool:
 
 
 def _health(
+    now: int,
+    warned: list[tuple[str, str]],
     name: str,
     state: MasterState,
     error: str,
@@ -82,8 +81,6 @@ def _health(
     refusal: str | None,
     refused_until_ns: int,
     lost_at_ns: int,
-    now: int,
-    warnings: tuple[str, ...],
 ) -> MasterHealth:
     middle = round_trips_us[len(round_trips_us) // 2] / 1e6 if round_trips_us else None
     is_ready = state is MasterState.READY
@@ -103,7 +100,7 @@ def _health(
         round_trip=middle,
         clock_step=clock.step_ns / 1e9,
         last_error=error or None,
-        warnings=warnings,
+        warnings=tuple(text for each, text in warned if each == name),
         votes=is_ready and not (is_silent or is_refused) and now >= votes_from_ns,
         votes_in=(votes_from_ns - now) / 1e9
         if is_ready and now < votes_from_ns
