@@ -17,7 +17,7 @@ the number of kept leases, however slow a call is.
 from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
@@ -55,30 +55,57 @@ IS_COROUTINE = 0x80  # CO_COROUTINE of `inspect`
 
 
 class KeepAlive:
-    """What a caller asks for by `keep_alive` and `on_lost`; checked before any I/O."""
+    """What `keep_alive`, `on_lost` and `at_least` ask for; checked before any I/O.
 
-    __slots__ = ("_for_ns", "_on_lost")
+    The ttl is as long as `at_least`, so the key is there for that time whatever fails:
+    released before, it is left, with an extension that shortens its ttl to what is
+    missing.
+    """
+
+    __slots__ = ("_at_least_ns", "_for_ns", "_is_kept", "_on_lost")
 
     def __init__(
         self,
         keep_alive: bool | float,
         on_lost: Callable[[Any, LeaseLostError], object] | None,
+        at_least: float | None = None,
     ) -> None:
         if on_lost is not None:
             check_callable(on_lost)
-        if keep_alive is False:
+        self._is_kept = at_least is None or bool(keep_alive) or on_lost is not None
+        if self._is_kept and keep_alive is False:
             raise ConfigurationError("on_lost needs keep_alive: no keeper calls it")
-        self._for_ns = (
-            None if keep_alive is True else positive_ns("keep_alive", keep_alive)
-        )
+        self._for_ns = None
+        if self._is_kept and keep_alive is not True:
+            self._for_ns = positive_ns("keep_alive", keep_alive)
+        self._at_least_ns = 0
+        if at_least is not None:
+            self._at_least_ns = positive_ns("at_least", at_least)
         self._on_lost = on_lost
 
     def check(self, driver: DriverFields, ttl: float | None) -> None:
-        """Raise ConfigurationError where a lease of this ttl cannot be kept."""
-        check_terms(driver, driver.settings.terms(ttl))
+        """Raise ConfigurationError where a lease of this ttl cannot be kept or stay."""
+        terms = driver.settings.terms(ttl)
+        if self._at_least_ns > terms.ttl_ms * 1_000_000:
+            raise ConfigurationError(
+                f"at_least={self._at_least_ns / 1e9:g}: allowed is up to the ttl "
+                f"({terms.ttl_ms / 1000:g} s), which counts where its holder dies"
+            )
+        if self._at_least_ns and terms.linger_ns:
+            raise ConfigurationError("at_least beside linger: give one of them")
+        if self._is_kept:
+            check_terms(driver, terms)
 
-    def begin(self, lease: Any) -> Any:
-        """Keep a lease that was taken just now; return it."""
+    def begin(self, lease: Any) -> None:
+        """Keep a lease that was taken just now, and let it stay."""
+        if self._at_least_ns:
+            validity = validity_of(lease)
+            stays_until_ns = lease._round.closed_ns + self._at_least_ns
+            validity.stays_until_ns = max(validity.stays_until_ns, stays_until_ns)
+        if self._is_kept:
+            self._keep(lease)
+
+    def _keep(self, lease: Any) -> None:
         driver = lease._driver
         check_terms(driver, lease._asked())
         kept = validity_of(lease)
@@ -93,41 +120,6 @@ class KeepAlive:
         driver.observer.begin_kept(lease)
         driver.keep(kept)
         lease._watch_body(kept)
-        return lease
-
-
-class AtLeast(KeepAlive):
-    """What a caller asks for by `at_least`, and by a KeepAlive beside it.
-
-    The ttl is as long, so the key is there for that time whatever fails: released
-    before, it is left, with an extension that shortens its ttl to what is missing.
-    """
-
-    __slots__ = ("_at_least_ns", "_keep")
-
-    def __init__(self, at_least: float, keep: KeepAlive | None) -> None:
-        self._at_least_ns = positive_ns("at_least", at_least)
-        self._keep = keep
-
-    def check(self, driver: DriverFields, ttl: float | None) -> None:
-        """Raise ConfigurationError where a lease of this ttl cannot stay so long."""
-        terms = driver.settings.terms(ttl)
-        if self._at_least_ns > terms.ttl_ms * 1_000_000:
-            raise ConfigurationError(
-                f"at_least={self._at_least_ns / 1e9:g}: allowed is up to the ttl "
-                f"({terms.ttl_ms / 1000:g} s), which counts where its holder dies"
-            )
-        if terms.linger_ns:
-            raise ConfigurationError("at_least beside linger: give one of them")
-        if self._keep is not None:
-            self._keep.check(driver, ttl)
-
-    def begin(self, lease: Any) -> Any:
-        """Let a lease stay that was taken just now; return it."""
-        validity = validity_of(lease)
-        stays_until_ns = lease._round.closed_ns + self._at_least_ns
-        validity.stays_until_ns = max(validity.stays_until_ns, stays_until_ns)
-        return lease if self._keep is None else self._keep.begin(lease)
 
 
 def check_callable(on_lost: object) -> None:
@@ -187,32 +179,27 @@ Call = tuple[Callable[[Any], object], Any]  # function and argument
 class Calls:
     """Calls that wait to be made, in order; a keeper appends."""
 
-    __slots__ = ("_calls", "_keys")
+    __slots__ = ("_waiting",)
 
     def __init__(self) -> None:
-        self._calls: deque[Call] = deque()
-        self._keys: set[tuple[Callable[[Any], object], int]] = set()
+        self._waiting: OrderedDict[tuple[Any, int], Call] = OrderedDict()
 
     def __len__(self) -> int:
-        return len(self._calls)
+        return len(self._waiting)
 
     def append(self, function: Callable[[Any], object], argument: object) -> None:
         """Append a call, unless the same one waits."""
         key = (function, id(argument))  # which lives as long as it waits
-        if key not in self._keys:
-            self._keys.add(key)
-            self._calls.append((function, argument))
+        self._waiting.setdefault(key, (function, argument))
 
     def take(self) -> Call:
         """Take out the call that waits longest."""
-        call = self._calls.popleft()
-        self._keys.discard((call[0], id(call[1])))
-        return call
+        return self._waiting.popitem(last=False)[1]
 
     def make_all(self) -> BaseException | None:
         """Make all calls that wait; return what should end the program, if any."""
         ending = None
-        while self._calls:
+        while self:
             ending = make(self.take()) or ending
         return ending
 

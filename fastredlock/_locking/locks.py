@@ -42,7 +42,7 @@ from .._reports.votes import (
 from ..errors import ConfigurationError, LeaseLostError, QuorumUnreachableError
 from .attempt import current_lease
 from .driver import BaseDriver, refuse_pickling
-from .keeper import AtLeast, KeepAlive
+from .keeper import KeepAlive
 from .lease import BaseLease, ReleaseStatus
 from .lock import AnyLock, BaseLock, Skip
 from .slots import permits_of, rate_terms, refuse_linger
@@ -80,9 +80,7 @@ def asked(
     """Return what is asked for by these arguments of an acquire; None: nothing."""
     if not keep_alive and on_lost is None and at_least is None:
         return None
-    if at_least is not None:
-        return AtLeast(at_least, asked(keep_alive, on_lost))
-    return KeepAlive(keep_alive, on_lost)
+    return KeepAlive(keep_alive, on_lost, at_least)
 
 
 def skipping(timeout: float | None, reentrant: bool = False) -> Skip:
