@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from asyncio import sleep
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
 from typing import Any, overload
@@ -18,25 +17,12 @@ from ._locking.awaitable import (
 )
 from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
-from ._locking.locks import (
-    RECALLED,
-    BaseLocks,
-    asked,
-    breaking,
-    broken,
-    checked_hash,
-    held_leases,
-    not_seen,
-    rests,
-)
+from ._locking.locks import BaseLocks, asked, breaking, held_leases
 from ._locking.loop_driver import LoopDriver
-from ._locking.slots import (
-    holders_of_slots,
-    inspections,
-)
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
-from ._reports.votes import MasterVote, holders_of
+from ._reports.votes import MasterVote
+from ._steps import run_awaited
 from .errors import LeaseLostError
 
 OnLost = Callable[[Lease, LeaseLostError], object]
@@ -196,14 +182,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         not be so any more. `permits`: of a semaphore of so many, such a tuple for each
         slot.
         """
-        driver = self._driver
-        if permits is not None:
-            batch = inspections(driver, resource, permits)
-            await driver.run_here(driver.here(), batch)
-            return holders_of_slots(driver.engine, batch.rounds)
-        round = self._inspection(resource)
-        await driver.run_here(driver.here(), round)
-        return holders_of(driver.engine, round)
+        return await run_awaited(self._holders(resource, permits))
 
     async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
@@ -215,19 +194,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         is not asked: a kept lease is reported lost at its next renewal, a third of its
         ttl later at the most; any other one counts on its validity until it asks.
         """
-        driver, wanted = self._driver, checked_hash(token_hash)
-        here, inspected = driver.here(), self._inspection(resource)
-        await driver.run_here(here, inspected)
-        key = encode_resource(resource)
-        if rests(inspected, wanted):
-            if lease := await self.acquire(resource, timeout=0, linger=0):
-                await lease.release()
-            await sleep(RECALLED)
-        release = breaking(driver, key, inspected, wanted)
-        if release is None:
-            return not_seen(inspected)
-        await driver.run_here(here, release)
-        return broken(release)
+        return await run_awaited(breaking(self, resource, token_hash))
 
     # --- connections ------------------------------------------------------------------
 
@@ -239,7 +206,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         """
         driver = self._driver
         began_ns = driver.now_ns()
-        await driver.run_here(driver.here(), driver.engine.new_connecting())
+        await driver.run(driver.engine.new_connecting())
         self._check_connected(began_ns)
 
     async def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
@@ -253,7 +220,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         Raises FastRedlockError after close().
         """
         driver, round = self._driver, self._ping(timeout)
-        await driver.run_here(driver.here(), round)
+        await driver.run(round)
         return ping_of(driver.engine, round)
 
     async def close(self, *, release: bool = False) -> None:

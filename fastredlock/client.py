@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
-from time import sleep
 from types import TracebackType
 from typing import Any, overload
 
@@ -20,21 +19,12 @@ from ._locking.driver import Driver
 from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.leading import leading
 from ._locking.lease import ReleaseStatus
-from ._locking.locks import (
-    RECALLED,
-    BaseLocks,
-    asked,
-    breaking,
-    broken,
-    checked_hash,
-    held_leases,
-    not_seen,
-    rests,
-)
-from ._locking.slots import Rate, holders_of_slots, inspections
+from ._locking.locks import BaseLocks, asked, breaking, held_leases
+from ._locking.slots import Rate
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._reports.health import MasterHealth, ping_of
-from ._reports.votes import MasterVote, holders_of
+from ._reports.votes import MasterVote
+from ._steps import run
 from .errors import LeaseLostError
 
 OnLost = Callable[[Lease, LeaseLostError], object]
@@ -229,14 +219,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         not be so any more. `permits`: of a semaphore of so many, such a tuple for each
         slot.
         """
-        driver = self._driver
-        if permits is not None:
-            batch = inspections(driver, resource, permits)
-            driver.run(batch)
-            return holders_of_slots(driver.engine, batch.rounds)
-        round = self._inspection(resource)
-        driver.run(round)
-        return holders_of(driver.engine, round)
+        return run(self._holders(resource, permits))
 
     def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
@@ -248,19 +231,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         is not asked: a kept lease is reported lost at its next renewal, a third of its
         ttl later at the most; any other one counts on its validity until it asks.
         """
-        driver, wanted = self._driver, checked_hash(token_hash)
-        inspected = self._inspection(resource)
-        driver.run(inspected)
-        key = encode_resource(resource)
-        if rests(inspected, wanted):
-            if lease := self.acquire(resource, timeout=0, linger=0):
-                lease.release()
-            sleep(RECALLED)
-        release = breaking(driver, key, inspected, wanted)
-        if release is None:
-            return not_seen(inspected)
-        driver.run(release)
-        return broken(release)
+        return run(breaking(self, resource, token_hash))
 
     # --- connections ------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from gc import get_referrers
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
@@ -35,17 +36,25 @@ from .._reports.votes import (
     Resource,
     connection_votes,
     hash_of,
+    holders_of,
     lingers,
     shown,
     value_of,
 )
+from .._steps import Steps
 from ..errors import ConfigurationError, LeaseLostError, QuorumUnreachableError
 from .attempt import current_lease
 from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
 from .lease import BaseLease, ReleaseStatus
 from .lock import AnyLock, BaseLock, Skip
-from .slots import permits_of, rate_terms, refuse_linger
+from .slots import (
+    holders_of_slots,
+    inspections,
+    permits_of,
+    rate_terms,
+    refuse_linger,
+)
 
 Options = ParamSpec("Options")
 Init = Callable[Concatenate[Any, Options], None]
@@ -339,6 +348,18 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
 
     # --- rounds to run ----------------------------------------------------------------
 
+    def _holders(
+        self, resource: str | bytes, permits: int | None
+    ) -> Steps[tuple[Any, ...]]:
+        driver = self._driver
+        if permits is not None:
+            batch = inspections(driver, resource, permits)
+            yield partial(driver.run, batch)
+            return holders_of_slots(driver.engine, batch.rounds)
+        round = self._inspection(resource)
+        yield partial(driver.run, round)
+        return holders_of(driver.engine, round)
+
     def _inspection(self, resource: str | bytes) -> Round:
         engine, settings = self._driver.engine, self._driver.settings
         if resource is DEFAULT_RESOURCE:
@@ -413,29 +434,28 @@ def checked_hash(token_hash: str) -> str:
 
 
 def breaking(
-    driver: BaseDriver, key: bytes, inspected: Round, token_hash: str
-) -> Round | None:
-    """Return the release to run, on all masters; None: no master shows that token.
-
-    `key` is the resource's, without the key_prefix that `inspected` has.
-    """
+    locks: Any, resource: str | bytes, token_hash: str
+) -> Steps[ReleaseStatus]:
+    """Break a lock; return how that ended."""
+    driver, wanted = locks._driver, checked_hash(token_hash)
+    inspected: Round = locks._inspection(resource)
+    yield partial(driver.run, inspected)
     for _, details, _ in inspected.votes():
         token = value_of(details)
-        if token is not None and hash_of(token) == token_hash:
-            held = driver.engine.new_adopted(key, token, inspected.terms)
-            release = driver.engine.new_release(held, inspected.terms)
-            release.wait_for_all()
-            return release
-    return None
-
-
-def rests(inspected: Round, token_hash: str) -> bool:
-    """Return whether that token may rest in its process, to be recalled first."""
-    tokens = [value_of(details) for _, details, _ in inspected.votes()]
-    return any(
-        token is not None and lingers(token) and hash_of(token) == token_hash
-        for token in tokens
-    )
+        if token is not None and hash_of(token) == wanted:
+            break
+    else:
+        return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN
+    if lingers(token):  # it may rest in its process, to be recalled first
+        if lease := (yield partial(locks.acquire, resource, timeout=0, linger=0)):
+            yield lease.release
+        yield RECALLED
+    key = encode_resource(resource)  # without the key_prefix that `inspected` has
+    held = driver.engine.new_adopted(key, token, inspected.terms)
+    release = driver.engine.new_release(held, inspected.terms)
+    release.wait_for_all()
+    yield partial(driver.run, release)
+    return broken(release)
 
 
 def broken(round: Round) -> ReleaseStatus:
@@ -450,8 +470,3 @@ def broken(round: Round) -> ReleaseStatus:
         return ReleaseStatus.UNKNOWN
     is_deleted = Vote.GRANTED in votes
     return ReleaseStatus.RELEASED if is_deleted else ReleaseStatus.GONE
-
-
-def not_seen(inspected: Round) -> ReleaseStatus:
-    """Return what follows where no master that answered has that token."""
-    return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN

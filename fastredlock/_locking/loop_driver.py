@@ -91,11 +91,12 @@ class LoopDriver(BaseDriver):
         self.abandon(here, work)
         raise InternalError(f"{REPORT}: {error}") from error
 
-    async def run_here(self, here: AsyncioDriver, work: Round | Batch) -> None:
+    async def run(self, work: Round | Batch) -> None:  # type: ignore[override]
         """Run a round or a batch until it is closed; a lost one is rolled back.
 
         Raises FastRedlockError after close(). A cancellation rolls all back.
         """
+        here = self.here()
         try:
             if await here.submit(work):
                 self.log_warnings()

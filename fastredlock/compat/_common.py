@@ -4,16 +4,11 @@ The replaced libraries use redis-py clients of their callers, and a new lock obj
 each use costs them nothing. A FastRedlock has connections of its own: it is kept as
 long as the pool of one of the clients lives (it copied their settings); where masters
 are named by text alone, as long as a lock object uses it.
-
-One body of a call serves the blocking and the awaitable half. It is a generator, which
-yields what takes time (`Step`: a function without arguments, or s to sleep), and is
-sent what the function returns: in the awaitable half that is awaited.
 """
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
@@ -23,11 +18,9 @@ from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import MasterVote, QuorumUnreachableError, Vote
 from .._options.redis_py import identity_of
+from .._steps import Steps
 
 L = TypeVar("L")
-T = TypeVar("T")
-Step = Callable[[], Any] | float
-Steps = Generator[Step, Any, T]
 
 # The function that draws the token of the next acquire of this thread or task: set
 # before every acquire, because one FastRedlock serves locks of several kinds.
@@ -129,55 +122,6 @@ def answered(votes: Sequence[MasterVote]) -> bool:
 def key_name(resource: Any) -> str | bytes:
     """Return the name of a key; the replaced libraries take numbers as well."""
     return str(resource) if type(resource) in (int, float) else resource
-
-
-# --- the steps of a call -----------------------------------------------------------
-
-
-def run(steps: Steps[T]) -> T:
-    resume, value = steps.send, None
-    try:
-        while True:
-            step = resume(value)
-            try:
-                resume, value = steps.send, _do(step)
-            except BaseException as error:
-                resume, value = steps.throw, error
-    except StopIteration as end:
-        returned: T = end.value
-        return returned
-    finally:
-        del value  # an error, whose traceback refers to this frame
-
-
-async def run_awaited(steps: Steps[T]) -> T:
-    resume, value = steps.send, None
-    try:
-        while True:
-            step = resume(value)
-            try:
-                resume, value = steps.send, await _do_awaited(step)
-            except BaseException as error:
-                resume, value = steps.throw, error
-    except StopIteration as end:
-        returned: T = end.value
-        return returned
-    finally:
-        del value  # an error, whose traceback refers to this frame
-
-
-def _do(step: Step) -> Any:
-    if callable(step):
-        return step()
-    return time.sleep(step) if step else None
-
-
-async def _do_awaited(step: Step) -> Any:
-    if callable(step):
-        return await step()
-    from asyncio import sleep  # here: the blocking half needs no loop
-
-    return await sleep(step) if step else None
 
 
 # --- the first try ----------------------------------------------------------------

@@ -27,7 +27,8 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
-from ._common import Steps, answered, noted, token_source
+from .._steps import Steps
+from ._common import answered, noted, token_source
 
 L = TypeVar("L")
 RELEASED, GONE, _ = ReleaseStatus

@@ -23,7 +23,8 @@ from .. import (
     ValidityExhaustedError,
 )
 from .._options.masters import SameServerAllowed
-from ._common import Refusing, key_name, run, shared_locks, token_source, try_once
+from .._steps import run
+from ._common import Refusing, key_name, shared_locks, token_source, try_once
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 

@@ -24,6 +24,7 @@ SOURCE = PACKAGE.parent / "src_cython"
 # has its own rank; a file that is not named has the rank of its room.
 RANKS: tuple[str | tuple[str, ...], ...] = (
     "_core",
+    "_steps",
     "_reports",
     "errors",
     "observer",
@@ -47,6 +48,7 @@ PUBLIC = {"", "asyncio", "client", "errors", "observer", "testing", "types"}
 BELOW = {
     "_options",  # masters and texts, as options and for plain connections
     "_reports",  # what is shown, and counted for metrics
+    "_steps",  # a body for both faces
     "_core",  # metrics; a child that ends with its parent
 }
 SMALL = ["errors", "_options.retry", "_reports.log"]

@@ -29,16 +29,9 @@ from ... import (
     Vote,
 )
 from ..._options.masters import SameServerAllowed
+from ..._steps import run_awaited
 from ...asyncio import FastRedlock, Lease
-from .._common import (
-    Refusing,
-    answered,
-    key_name,
-    new_locks,
-    run_awaited,
-    token_source,
-    try_once,
-)
+from .._common import Refusing, answered, key_name, new_locks, token_source, try_once
 from .errors import LockAcquiringError, LockError, LockRuntimeError, error_of
 from .sentinel import master_of, without_password
 

@@ -22,7 +22,8 @@ from ... import (
     Vote,
 )
 from ..._options.masters import SameServerAllowed
-from .._common import Refusing, Steps, noted, shared_locks, token_source, try_once
+from ..._steps import Steps
+from .._common import Refusing, noted, shared_locks, token_source, try_once
 from .exceptions import (
     ExtendUnlockedLock,
     PrimitiveError,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from .._common import run_awaited
+from ..._steps import run_awaited
 from ._common import Common
 from .exceptions import PrimitiveError, QuorumNotAchieved
 

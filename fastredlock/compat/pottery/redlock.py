@@ -15,7 +15,7 @@ from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from ... import FastRedlock
-from .._common import run
+from ..._steps import run
 from ._common import Common, DefaultMaster, logger
 from .exceptions import PrimitiveError, QuorumNotAchieved
 

@@ -19,7 +19,7 @@ from typing import Any, Literal
 from redis.exceptions import RedisError
 
 from ... import FastRedlock, FastRedlockError
-from .._common import run
+from ..._steps import run
 from .._redis import patient_locks
 from ._base import NOT_RAISED, BaseLock
 

@@ -14,7 +14,8 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError
-from .._common import Steps, shared_locks
+from ..._steps import Steps
+from .._common import shared_locks
 from .._redis import (
     ask,
     draw_token,

@@ -15,8 +15,8 @@ from typing import Any, Literal
 
 from redis.exceptions import RedisError
 
+from ..._steps import run_awaited
 from ...asyncio import FastRedlock
-from .._common import run_awaited
 from .._redis import patient_locks
 from ._base import NOT_RAISED, BaseLock
 

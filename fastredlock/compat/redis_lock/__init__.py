@@ -32,7 +32,8 @@ from ... import (
     QuorumUnreachableError,
     TokenReusedError,
 )
-from .._common import Refusing, run, shared_locks
+from ..._steps import run
+from .._common import Refusing, shared_locks
 from .._redis import (
     ask,
     give_back,

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from fastredlock import Lease, TokenReusedError
+from fastredlock._steps import Steps
 from fastredlock.compat import redis_lock
-from fastredlock.compat._common import Steps
 from fastredlock.compat._redis import not_settled
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, Face
