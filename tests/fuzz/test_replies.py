@@ -9,30 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fastredlock._core import (
-    Engine,
-    MasterState,
-    Operation,
-    Round,
-    Vote,
-    by_hand_conclude,
-    by_hand_connected,
-    by_hand_open_due,
-    by_hand_outgoing,
-    by_hand_receive,
-)
-from tests.support.by_hand import (
-    MS,
-    START_NS,
-    S,
-    begin,
-    begin_all,
-    bulk,
-    handshake_replies,
-    info,
-    make_ready,
-    new_engine,
-)
+from fastredlock._core import Engine, MasterState, Operation, Round, Vote
+from tests.support import by_hand as hand
+from tests.support.by_hand import MS, START_NS, S, begin, begin_all, bulk, new_engine
 
 EXAMPLES = int(os.environ.get("FUZZ_EXAMPLES", "200"))
 fuzz = settings(
@@ -95,11 +74,11 @@ def feed(engine: Engine, data: bytes, cuts: list[int]) -> None:
     alive = (MasterState.HANDSHAKE, MasterState.READY)
     for piece in sliced(data, cuts):
         if engine.states[0][0] in alive:
-            by_hand_receive(engine, 0, piece, T0 + MS)
+            hand.receive(engine, 0, piece, T0 + MS)
 
 
 def ready_engine() -> Engine:
-    return make_ready(new_engine(), [info(run_id="a", uptime_in_seconds=99)])
+    return hand.make_ready(new_engine(), [hand.info(run_id="a", uptime_in_seconds=99)])
 
 
 def begin_each(engine: Engine, questions: list[Question]) -> list[Round]:
@@ -127,7 +106,7 @@ def test_ready_connection_when_it_brings_any_bytes_then_raises_nothing(
     feed(engine, data, cuts)
     for round in rounds:
         round.on_deadline(T0 + S)
-        by_hand_conclude(engine, round, T0 + S)
+        hand.conclude(engine, round, T0 + S)
     assert engine.states[0][0] in (MasterState.READY, MasterState.BACKOFF)
 
 
@@ -137,8 +116,8 @@ def test_handshake_when_it_brings_any_bytes_then_raises_nothing(
     data: bytes, cuts: list[int]
 ) -> None:
     engine = new_engine()
-    by_hand_open_due(engine, True, T0)
-    by_hand_connected(engine, 0, T0)
+    hand.open_due(engine, True, T0)
+    hand.connected(engine, 0, T0)
     feed(engine, data, cuts)
     assert engine.states[0][0] is not MasterState.CONNECTING
 
@@ -149,9 +128,9 @@ def test_handshake_when_info_is_any_bytes_then_is_ready(
     said: bytes, cuts: list[int]
 ) -> None:
     engine = new_engine()
-    by_hand_open_due(engine, True, T0)
-    by_hand_connected(engine, 0, T0)
-    feed(engine, handshake_replies(bulk(said)), cuts)
+    hand.open_due(engine, True, T0)
+    hand.connected(engine, 0, T0)
+    feed(engine, hand.handshake_replies(bulk(said)), cuts)
     assert engine.states[0][0] is MasterState.READY
 
 
@@ -193,7 +172,7 @@ def test_stream_when_it_goes_on_after_the_last_owed_reply_then_the_connection_en
     assert engine.states[0][0] is MasterState.BACKOFF
     later = begin(engine, T0 + 2 * MS)
     assert later.votes()[0][0] is Vote.FAILED
-    assert by_hand_outgoing(engine, 0) == b""
+    assert hand.outgoing(engine, 0) == b""
 
 
 @pytest.mark.parametrize("kind", [b"*", b"%", b"~", b">", b"|"])

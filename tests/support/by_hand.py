@@ -7,7 +7,15 @@ from collections.abc import Sequence
 from hiredis import Reader
 
 from fastredlock import _core
-from fastredlock._core import Engine, Operation, Round, Scripts, Terms, Vote
+from fastredlock._core import (
+    Engine,
+    MasterState,
+    Operation,
+    Round,
+    Scripts,
+    Terms,
+    Vote,
+)
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
 
@@ -85,6 +93,25 @@ def make_ready(
             receive(engine, i, marked, now_ns)
         outgoing(engine, i)
     return engine
+
+
+REST = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
+
+
+def reconnect(
+    engine: Engine, at_ns: int, rest: bytes = REST, client_id: int = 2
+) -> list[list[bytes]]:
+    """Open the connection to master 0, which began before; list what it is sent.
+
+    `rest`: what the server replies behind HELLO.
+    """
+    assert engine.states[0][0] is MasterState.CONNECTING
+    connected(engine, 0, at_ns)
+    hello = b"%%2\r\n+server\r\n+redis\r\n+id\r\n:%d\r\n" % client_id
+    receive(engine, 0, hello, at_ns)
+    outgoing(engine, 0)
+    receive(engine, 0, rest, at_ns)
+    return sent(engine)
 
 
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:

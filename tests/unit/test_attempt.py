@@ -1,17 +1,28 @@
 """Attempts, driven by hand: which rounds, which delays, and how they end."""
 
+from __future__ import annotations
+
+import copy
+import pickle
 from collections.abc import Iterator
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from fastredlock import Retry
+from fastredlock import ConfigurationError, Retry
 from fastredlock._core import Engine, Operation, Round, Terms
-from fastredlock._locking.attempt import attempts, round_timeout_hint
+from fastredlock._locking.attempt import (
+    REMEMBERED,
+    ForeignKeys,
+    attempts,
+    round_timeout_hint,
+)
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from tests.support import rounds
-from tests.support.rounds import MS, T0, TERMS, S, new_engine
+from tests.support.rounds import MS, T0, TERMS, S, new_engine, thorough
 
 STEADY = Retry(delay=0.1, jitter=0)  # delays that can be reckoned with
 TAKEN, UNREACHABLE, WON = "TT", "FF", "GG"
@@ -71,20 +82,14 @@ class Driven:
 # ---- rounds
 
 
-def test_attempt_asks_for_an_acquire_of_the_resource_under_its_terms() -> None:
-    driven = Driven(None)
-    step = driven.next_round()
-    assert driven.delays == []
-    assert (step.operation, step.resource) == (Operation.ACQUIRE, b"orders:42")
-    assert step.terms is TERMS
-    assert not step.is_opened
-
-
 def test_every_round_has_a_token_and_a_number_of_its_own() -> None:
     driven = Driven(None)
     for votes in (TAKEN, UNREACHABLE, TAKEN, WON):
         driven.run(votes)
     driven.end()
+    for step in driven.rounds:
+        assert (step.operation, step.resource) == (Operation.ACQUIRE, b"orders:42")
+        assert step.terms is TERMS
     assert [r.token for r in driven.rounds] == [b"token %d" % i for i in (1, 2, 3, 4)]
     assert [r.attempt for r in driven.rounds] == [1, 2, 3, 4]
 
@@ -287,3 +292,162 @@ def test_hint_names_the_slowest_reply_that_missed_its_deadline_and_what_to_chang
     engine = cast(Engine, SimpleNamespace(late_us=late_us, is_closed=is_closed))
     terms = TERMS if late_us != LATE_US else Terms(1000, 0, 50 * MS)
     assert round_timeout_hint(engine, terms) == hint
+
+
+# --- when a resource that is taken is looked at
+
+
+def test_key_is_looked_at_when_a_second_has_passed_and_every_ten_from_then_on() -> None:
+    keys = ForeignKeys()
+    looked = [at for at in range(0, 250, 5) if keys.is_due(b"r", at * S // 10)]
+    assert looked == [10, 110, 210]
+
+
+def test_each_key_has_its_own_time_and_many_are_no_leak() -> None:
+    keys = ForeignKeys()
+    for i in range(10 * REMEMBERED):
+        assert not keys.is_due(b"%d" % i, 0)
+    assert len(keys._due_ns) <= REMEMBERED
+    assert keys.is_due(b"%d" % (10 * REMEMBERED - 1), S)
+
+
+# --- how long an acquire waits between two attempts
+
+
+fractions = st.floats(0, 1)
+round_trips = st.floats(0, 3600)
+tries = st.integers(1, 10**9)
+
+
+# ---- bounds
+
+
+@thorough
+@given(tries, round_trips, fractions, fractions)
+def test_delay_is_never_negative_and_never_over_a_quarter_of_a_second(
+    attempts: int, round_trip: float, jitter: float, draw: float
+) -> None:
+    retry = Retry(jitter=jitter)
+    assert 0 <= retry.after_taken(attempts, round_trip, draw) <= 0.25
+    assert 0 <= retry.after_unreachable(draw) <= 0.25
+
+
+@thorough
+@given(st.floats(0, 3600), tries, fractions, fractions)
+def test_delay_that_is_given_is_the_middle_of_its_range(
+    delay: float, attempts: int, jitter: float, draw: float
+) -> None:
+    retry = Retry(delay, jitter)
+    least, most = delay * (1 - jitter), delay * (1 + jitter)
+    for drawn in (
+        retry.after_taken(attempts, 1.0, draw),
+        retry.after_unreachable(draw),
+    ):
+        assert least * 0.999999 <= drawn <= most * 1.000001
+    assert retry.after_taken(attempts, 1.0, 0.5) == delay
+    assert retry.after_unreachable(0) == pytest.approx(least)
+    assert retry.after_taken(attempts, 1.0, 1) == pytest.approx(most)
+
+
+@thorough
+@given(tries, round_trips, fractions)
+def test_delay_does_not_shrink_from_attempt_to_attempt(
+    attempts: int, round_trip: float, draw: float
+) -> None:
+    retry = Retry()
+    earlier = retry.after_taken(attempts, round_trip, draw)
+    assert earlier <= retry.after_taken(attempts + 1, round_trip, draw)
+
+
+# ---- the default
+
+
+@pytest.mark.parametrize(
+    ("retry", "attempt", "draw", "delay"),
+    [
+        (Retry(), 1, 0.5, 0.006),  # three round trips in the mean
+        (Retry(), 2, 0.5, 0.009),  # half as long again
+        *((Retry(), 1, draw, 0.006 * (0.25 + 1.5 * draw)) for draw in (0, 1)),
+        *((Retry(jitter=0), 3, draw, 0.0135) for draw in (0, 0.25, 0.5, 1)),
+    ],
+)
+def test_delay_grows_with_each_attempt_and_is_spread_by_three_quarters(
+    retry: Retry, attempt: int, draw: float, delay: float
+) -> None:
+    assert retry.after_taken(attempt, 0.002, draw) == pytest.approx(delay)
+
+
+def test_delay_before_any_round_trip_is_known_is_short_and_not_zero() -> None:
+    assert 0 < Retry().after_taken(1, 0.0, 0.5) <= 0.001
+
+
+def test_delay_at_the_cap_is_still_spread() -> None:
+    delays = {Retry().after_taken(50, 0.002, draw / 10) for draw in range(11)}
+    assert len(delays) == 11
+
+
+# ---- a value, not a policy with a memory
+
+
+@pytest.mark.parametrize("name", ["delay", "jitter", "unreachable_tries", "other"])
+def test_retry_is_frozen(name: str) -> None:
+    retry = Retry()
+    with pytest.raises(AttributeError, match="frozen"):
+        setattr(retry, name, 1)
+    with pytest.raises(AttributeError, match="frozen"):
+        delattr(retry, name)
+    assert retry == Retry()
+
+
+@pytest.mark.parametrize("retry", [Retry(), Retry(0.5, 0.1, 7)])
+def test_retry_survives_pickling_and_copying(retry: Retry) -> None:
+    for again in (pickle.loads(pickle.dumps(retry)), copy.deepcopy(retry)):
+        assert again == retry
+        assert hash(again) == hash(retry)
+        assert eval(repr(retry)) == retry
+
+
+def test_retries_of_different_values_differ() -> None:
+    values = {Retry(), Retry(0.1), Retry(jitter=0.1), Retry(unreachable_tries=1)}
+    assert len(values) == 4
+    assert Retry() != "Retry()"
+
+
+# ---- what is refused
+
+NAN, INF = float("nan"), float("inf")
+
+
+@pytest.mark.parametrize(
+    ("options", "named", "allowed"),
+    [
+        ({"delay": -0.1}, "delay=-0.1", "0 to 3600 s"),
+        ({"delay": 3601}, "delay=3601", "0 to 3600 s"),
+        ({"delay": NAN}, "delay=nan", "0 to 3600 s"),
+        ({"delay": INF}, "delay=inf", "0 to 3600 s"),
+        # Not a TypeError of the comparison, which would not name the option.
+        ({"delay": "1"}, "delay='1'", "0 to 3600 s"),
+        ({"jitter": "1"}, "jitter='1'", "0 to 1"),
+        ({"unreachable_tries": "1"}, "unreachable_tries='1'", "1 or more"),
+        ({"jitter": -0.1}, "jitter=-0.1", "0 to 1"),
+        ({"jitter": 1.1}, "jitter=1.1", "0 to 1"),
+        ({"jitter": NAN}, "jitter=nan", "0 to 1"),
+        ({"unreachable_tries": 0}, "unreachable_tries=0", "1 or more"),
+        ({"unreachable_tries": -3}, "unreachable_tries=-3", "1 or more"),
+        ({"unreachable_tries": 2.0}, "unreachable_tries=2.0", "1 or more"),
+    ],
+)
+def test_retry_outside_its_range_is_refused_with_value_and_range(
+    options: dict[str, Any], named: str, allowed: str
+) -> None:
+    with pytest.raises(ConfigurationError) as caught:
+        Retry(**options)
+    assert named in str(caught.value)
+    assert allowed in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "options", [{"delay": 0}, {"delay": 3600}, {"jitter": 1}, {"unreachable_tries": 1}]
+)
+def test_retry_at_the_end_of_its_range_is_taken(options: dict[str, Any]) -> None:
+    assert all(getattr(Retry(**options), name) == options[name] for name in options)

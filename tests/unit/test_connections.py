@@ -13,23 +13,13 @@ from fastredlock import FastRedlock
 from fastredlock._core import Engine, Operation, Round, Verdict
 from fastredlock.testing import LocalMasters
 from tests.support import by_hand as hand
-from tests.support.by_hand import (
-    MS,
-    START_NS,
-    TERMS,
-    S,
-    handshake_replies,
-    info,
-    make_ready,
-    new_engine,
-    ready_engine,
-)
+from tests.support.by_hand import MS, START_NS, TERMS, S, info, make_ready, ready_engine
 
 FEW, MANY = 500, 8_000  # a quadratic cost is 256 times as much, a linear one 16
 
 
 def cold_engine() -> Engine:
-    engine = new_engine(5)
+    engine = hand.new_engine(5)
     hand.by_hand(engine)
     return engine
 
@@ -48,7 +38,7 @@ def submit(engine: Engine, count: int, now_ns: int = START_NS) -> list[Round]:
 def answer_handshake(engine: Engine, index: int, now_ns: int) -> None:
     hand.connected(engine, index, now_ns)
     hand.outgoing(engine, index)
-    hand.receive(engine, index, handshake_replies(info(run_id=str(index))), now_ns)
+    hand.receive(engine, index, hand.handshake_replies(info(run_id=str(index))), now_ns)
 
 
 def cost_of(work: Callable[[int], object], count: int) -> int:
@@ -82,7 +72,7 @@ def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
     # To remove the first of a list moves all others: twice the cost of each, or more.
     # Both counts are too many for a cache, which others of a busy machine would share.
     def cost_of_each(count: int) -> float:
-        engine = make_ready(new_engine(5), [info(run_id=str(i)) for i in range(5)])
+        engine = make_ready(hand.new_engine(5), [info(run_id=str(i)) for i in range(5)])
         rounds = submit(engine, count)
         now_ns = START_NS + 501 * MS
         gc.collect()

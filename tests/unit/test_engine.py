@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 
 import pytest
 
@@ -20,40 +21,15 @@ from fastredlock._core import (
 from fastredlock._options import scripts
 from fastredlock._options.scripts import EXTEND, EXTEND_SHA1
 from tests.support import by_hand as hand
-from tests.support.by_hand import (
-    HELLO,
-    MS,
-    START_NS,
-    TERMS,
-    TIME_REPLY,
-    S,
-    begin,
-    handshake_replies,
-    info,
-    make_ready,
-    new_engine,
-    ready_engine,
-    release_adopted,
-    said_of,
-)
+from tests.support.by_hand import MS, TERMS, TIME_REPLY, S, begin, begin_all, sent
 
-T0 = START_NS + S
+T0 = hand.START_NS + S
 
 
-def without_time(data: bytes) -> bytes:
-    """Leave out the TIME that rides along: it has nothing to do with locks."""
-    return data.replace(b"*1\r\n$4\r\nTIME\r\n", b"")
-
-
-def reconnect(engine: Engine, at_ns: int) -> bytes:
-    """Connect the only master again; return the commands after the handshake."""
-    for i in hand.open_due(engine, True, at_ns):
-        hand.connected(engine, i, at_ns)
-        hand.receive(engine, i, HELLO, at_ns)
-        hand.outgoing(engine, i)
-        rest = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
-        hand.receive(engine, i, rest, at_ns)
-    return hand.outgoing(engine, 0)
+def words_again(engine: Engine, at_ns: int) -> list[bytes]:
+    """Connect the only master again; return the words of what it is sent then."""
+    hand.open_due(engine, True, at_ns)
+    return [word for words in hand.reconnect(engine, at_ns) for word in words]
 
 
 def test_clock_when_read_then_is_the_one_that_no_operator_can_set() -> None:
@@ -62,7 +38,7 @@ def test_clock_when_read_then_is_the_one_that_no_operator_can_set() -> None:
 
 
 def test_round_when_validity_is_over_before_the_return_then_is_too_late() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = begin(engine, T0)
     hand.receive(engine, 0, b"+OK\r\n", T0 + MS)
     assert round.is_won
@@ -72,9 +48,9 @@ def test_round_when_validity_is_over_before_the_return_then_is_too_late() -> Non
 
 
 def test_round_when_reachable_majority_grants_but_not_of_all_then_is_not_won() -> None:
-    engine = ready_engine(5)
+    engine = hand.ready_engine(5)
     for i in (2, 3, 4):
-        hand.lost(engine, i, "cut", START_NS)
+        hand.lost(engine, i, "cut", hand.START_NS)
     round = begin(engine, T0)
     for i in (0, 1):
         if round.verdict is Verdict.OPEN:
@@ -83,31 +59,31 @@ def test_round_when_reachable_majority_grants_but_not_of_all_then_is_not_won() -
 
 
 def test_reply_when_it_comes_late_then_is_not_the_next_rounds_vote() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     first = begin(engine, T0)
     first.on_deadline(T0 + S)
     hand.conclude(engine, first, T0 + S)  # queues its release
     second = begin(engine, T0 + S + MS)
     replies = (b"+OK\r\n", TIME_REPLY, b":1\r\n", b"$-1\r\n")
     hand.receive(engine, 0, b"".join(replies), T0 + S + 2 * MS)
-    assert said_of(first)[0] is Vote.GRANTED
-    assert said_of(second)[0] is Vote.TAKEN
+    assert hand.said_of(first)[0] is Vote.GRANTED
+    assert hand.said_of(second)[0] is Vote.TAKEN
     assert engine.states[0][0] is MasterState.READY
 
 
 def test_release_of_a_lost_round_goes_behind_its_set_on_the_same_connection() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = begin(engine, T0)
     round.on_deadline(T0 + S)
     hand.conclude(engine, round, T0 + S)
     assert engine.states[0][0] is MasterState.READY
-    said = without_time(hand.outgoing(engine, 0))
-    assert 0 <= said.find(b"SET") < said.find(scripts.RELEASE)
-    assert said.count(round.token) == 2
+    acquire, release = sent(engine)
+    assert (acquire[0], acquire[2]) == (b"SET", round.token)
+    assert release[1:] == [scripts.RELEASE, b"1", b"key", round.token]
 
 
 def test_lost_round_is_rolled_back_where_it_was_granted_and_where_unanswered() -> None:
-    engine = ready_engine(3)
+    engine = hand.ready_engine(3)
     round = begin(engine, T0)
     for i in range(3):
         hand.outgoing(engine, i)
@@ -119,16 +95,25 @@ def test_lost_round_is_rolled_back_where_it_was_granted_and_where_unanswered() -
     assert told == [True, False, True]  # the one that refused holds another's key
 
 
-def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one() -> None:
-    engine = ready_engine(1)
+@pytest.mark.parametrize(
+    ("begin", "script", "keys"),
+    [
+        (begin, scripts.RELEASE, [b"key"]),
+        (begin_all, scripts.RELEASE_ALL, [b"a", b"b"]),
+    ],
+)
+def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one(
+    begin: Callable[[Engine, int], Round], script: bytes, keys: list[bytes]
+) -> None:
+    engine = hand.ready_engine(1)
     round = begin(engine, T0)
     round.on_deadline(T0 + S)
     hand.conclude(engine, round, T0 + S)
     hand.lost(engine, 0, "cut", T0 + S)
     hand.outgoing(engine, 0)
-    said = reconnect(engine, T0 + 2 * S)
-    assert round.token in said
-    assert scripts.RELEASE in said  # nobody may be there to read NOSCRIPT
+    # By its source: nobody may be there to read NOSCRIPT.
+    call = [b"EVAL", script, b"%d" % len(keys), *keys, round.token]
+    assert words_again(engine, T0 + 2 * S) == call
 
 
 def lost_while_undone(engine: Engine, at_ns: int) -> Round:
@@ -149,23 +134,23 @@ def lost_while_undone(engine: Engine, at_ns: int) -> Round:
 def test_release_when_its_set_may_have_run_since_then_goes_on_the_next_one(
     after_ns: int,
 ) -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = lost_while_undone(engine, T0 + S)
-    assert round.token in reconnect(engine, T0 + S + after_ns)
+    assert round.token in words_again(engine, T0 + S + after_ns)
 
 
 def test_release_when_lost_again_then_its_key_can_live_no_longer_for_that() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = lost_while_undone(engine, T0 + S)
-    assert round.token in reconnect(engine, T0 + S + 200 * MS)
+    assert round.token in words_again(engine, T0 + S + 200 * MS)
     hand.lost(engine, 0, "cut", T0 + S + 250 * MS)
-    assert round.token in reconnect(engine, T0 + S + 400 * MS)
+    assert round.token in words_again(engine, T0 + S + 400 * MS)
     hand.lost(engine, 0, "cut", T0 + S + 450 * MS)
-    assert round.token not in reconnect(engine, T0 + S + 506 * MS)
+    assert round.token not in words_again(engine, T0 + S + 506 * MS)
 
 
 def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = begin(engine, T0)
     assert engine.next_ns <= round.deadline_ns
     hand.pass_time(engine, T0 + S - MS)
@@ -176,7 +161,7 @@ def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
 
 def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
     """Seen: our own pause before a write counted as the master's silence."""
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = begin(engine, T0)
     hand.pass_time(engine, T0 + 5 * S)
     hand.pass_time(engine, T0 + 5 * S + 99 * MS)
@@ -189,7 +174,7 @@ def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
 def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it() -> (
     None
 ):
-    engine = ready_engine(3)
+    engine = hand.ready_engine(3)
     round = begin(engine, T0)
     assert b"TIME" in hand.outgoing(engine, 0)
     for i in (0, 1):
@@ -198,7 +183,7 @@ def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it
 
 
 def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = begin(engine, T0, Operation.RELEASE)
     hand.outgoing(engine, 0)
     hand.receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
@@ -218,8 +203,8 @@ def test_release_when_repeated_then_waits_for_the_others_but_for_no_frozen_maste
     The slower ones will not know the script either, and are sent it where they are
     read: so it is not finished by the quorum at once.
     """
-    engine = ready_engine(3)
-    release = release_adopted(engine, T0)
+    engine = hand.ready_engine(3)
+    release = hand.release_adopted(engine, T0)
     hand.outgoing(engine, 2)
     hand.receive(engine, 0, b":1\r\n" + TIME_REPLY, T0 + MS)
     hand.receive(engine, 1, b"-NOSCRIPT No\r\n" + TIME_REPLY, T0 + MS)
@@ -231,7 +216,7 @@ def test_release_when_repeated_then_waits_for_the_others_but_for_no_frozen_maste
         hand.receive(engine, 2, b"-NOSCRIPT No\r\n" + TIME_REPLY, T0 + 3 * MS)
         assert scripts.RELEASE in hand.outgoing(engine, 2)
         hand.receive(engine, 2, b":1\r\n", T0 + 4 * MS)
-        assert said_of(release, 2) == (Vote.GRANTED, None)
+        assert hand.said_of(release, 2) == (Vote.GRANTED, None)
     hand.finish(engine, T0 + (6 if is_frozen else 4) * MS)
     assert release.is_finished
 
@@ -239,8 +224,8 @@ def test_release_when_repeated_then_waits_for_the_others_but_for_no_frozen_maste
 def test_release_when_cut_then_waits_for_the_next_connection_and_no_frozen_master() -> (
     None
 ):
-    engine = ready_engine(5)
-    release = release_adopted(engine, T0)
+    engine = hand.ready_engine(5)
+    release = hand.release_adopted(engine, T0)
     hand.lost(engine, 0, "cut", T0 + MS)
     for master in (1, 2, 3):
         hand.receive(engine, master, b":1\r\n" + TIME_REPLY, T0 + MS)
@@ -249,13 +234,13 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_no_frozen_maste
     assert engine.next_ns <= release.deadline_ns
     hand.finish(engine, T0 + 50 * MS)  # longer than a master that is frozen is given
     assert not release.is_finished
-    assert scripts.RELEASE in reconnect(engine, T0 + 50 * MS)
+    assert scripts.RELEASE in words_again(engine, T0 + 50 * MS)
     hand.finish(engine, T0 + 51 * MS)
     assert release.is_finished
 
 
 def test_round_when_withdrawn_before_it_is_opened_then_is_never_sent() -> None:
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = engine.new_round(int(Operation.ACQUIRE), b"r", b"t", TERMS)
     hand.withdraw(engine, round, T0)
     hand.start(engine, round, T0)
@@ -267,7 +252,7 @@ def test_extension_when_it_is_over_then_is_not_repeated_behind_a_later_one(
     end: str,
 ) -> None:
     """Seen: it undercut the later one, which counted in full: two held the lock."""
-    engine = ready_engine(1)
+    engine = hand.ready_engine(1)
     round = begin(engine, T0, Operation.EXTEND)
     hand.outgoing(engine, 0)
     if end == "its caller":
@@ -282,7 +267,7 @@ def test_extension_when_it_is_over_then_is_not_repeated_behind_a_later_one(
 
 @pytest.mark.parametrize("is_last", [True, False])
 def test_extension_when_won_is_repeated_where_it_is_the_last_one(is_last: bool) -> None:
-    engine = ready_engine(3)
+    engine = hand.ready_engine(3)
     lease = begin(engine, T0)
     extension = engine.new_extension(lease, TERMS)
     hand.start(engine, extension, T0)
@@ -299,12 +284,12 @@ def test_extension_when_won_is_repeated_where_it_is_the_last_one(is_last: bool) 
 
 def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> None:
     """A client that blocks reads one more of them in each of its calls."""
-    engine = new_engine()
-    now_ns = START_NS
+    engine = hand.new_engine()
+    now_ns = hand.START_NS
     hand.open_due(engine, True, now_ns)
     hand.connected(engine, 0, now_ns)
     begin(engine, now_ns)
-    for answer in (HELLO, b"+OK\r\n", info(run_id="a", uptime_in_seconds=9)):
+    for answer in (hand.HELLO, b"+OK\r\n", hand.info(run_id="a", uptime_in_seconds=9)):
         now_ns += S - MS
         hand.receive(engine, 0, answer, now_ns)
         hand.pass_time(engine, now_ns)
@@ -332,23 +317,23 @@ def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> N
 def test_write_that_is_refused_counts_for_ten_seconds_or_until_the_next(
     reply: bytes, is_noted: bool
 ) -> None:
-    engine = make_ready(new_engine(), [info(run_id="a")])
-    begin(engine, START_NS)
-    hand.receive(engine, 0, reply + TIME_REPLY, START_NS + MS)
+    engine = hand.ready_engine()
+    begin(engine, hand.START_NS)
+    hand.receive(engine, 0, reply + TIME_REPLY, hand.START_NS + MS)
     *_, refusal, until_ns, _ = engine.health()[0]
-    assert until_ns == (START_NS + MS + 10 * S if is_noted else 0)
+    assert until_ns == (hand.START_NS + MS + 10 * S if is_noted else 0)
     assert (refusal is not None) is is_noted
-    begin(engine, START_NS + S)
-    hand.receive(engine, 0, b"_\r\n", START_NS + S + MS)
+    begin(engine, hand.START_NS + S)
+    hand.receive(engine, 0, b"_\r\n", hand.START_NS + S + MS)
     assert engine.health()[0][-2] == 0
 
 
-NOW = START_NS + MS
+NOW = hand.START_NS + MS
 
 
 @pytest.fixture
 def engine() -> Engine:
-    return make_ready(new_engine(), [info(run_id="a", uptime_in_seconds=9)])
+    return hand.ready_engine()
 
 
 @pytest.fixture
@@ -369,7 +354,7 @@ def test_extension_is_not_sent_after_the_release_was_made(
     hand.submit(engine, extension, NOW)
     assert hand.outgoing(engine, 0) == b""
     assert extension.verdict is Verdict.UNREACHABLE
-    assert "the lease was released" in str(said_of(extension))
+    assert "the lease was released" in str(hand.said_of(extension))
     hand.start(engine, release, NOW)
     assert hand.outgoing(engine, 0) != b""
 
@@ -398,7 +383,7 @@ def test_extension_on_a_lost_connection_ends_where_the_release_was_made_since(
     hand.outgoing(engine, 0)
     engine.new_release(lease, TERMS)
     hand.lost(engine, 0, "connection lost", NOW)
-    make_ready(engine, [info(run_id="a", uptime_in_seconds=9)], NOW + MS)
+    hand.make_ready(engine, [hand.info(run_id="a", uptime_in_seconds=9)], NOW + MS)
     hand.pass_time(engine, NOW + MS)
     hand.finish(engine, NOW + MS)
     assert EXTEND_SHA1 not in hand.outgoing(engine, 0)
@@ -422,8 +407,10 @@ def test_extension_is_not_repeated_after_the_release_was_made(
 )
 def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> None:
     """Seen: of `at_least`, beside other threads, 13 of 7,394 keys stood for a ttl."""
-    engine, now_ns = new_engine(3), NOW + 30 * MS
-    make_ready(engine, [info(run_id=name, uptime_in_seconds=9) for name in "abc"])
+    engine, now_ns = hand.new_engine(3), NOW + 30 * MS
+    hand.make_ready(
+        engine, [hand.info(run_id=name, uptime_in_seconds=9) for name in "abc"]
+    )
     hand.by_hand(engine)
     lease = engine.new_adopted(b"key", b"token", TERMS)
     last = engine.new_extension(lease, TERMS)
@@ -448,7 +435,7 @@ def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> 
 
 def test_connection_on_its_way_when_a_client_ends_is_tried_once_more() -> None:
     """Seen: refused while nobody looked, and the server back since; its key stood."""
-    engine = make_ready(new_engine(), [info(run_id="a", uptime_in_seconds=9)])
+    engine = hand.ready_engine()
     hand.by_hand(engine)
     lease = engine.new_adopted(b"key", b"token", TERMS)
     hand.lost(engine, 0, "cut", NOW)
@@ -462,3 +449,158 @@ def test_connection_on_its_way_when_a_client_ends_is_tried_once_more() -> None:
         states.append(engine.states[0][0])
     assert states == [MasterState.CONNECTING, MasterState.BACKOFF]
     assert not hand.awaits_replies(engine)
+
+
+# --- rounds of several keys, reply by reply: no socket, no clock, no server
+
+
+T0 = hand.START_NS + S
+NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
+
+
+def answer(engine: Engine, *replies: bytes, at_ns: int = T0 + MS) -> None:
+    """Let masters 0, 1, ... say this."""
+    for master, reply in enumerate(replies):
+        hand.receive(engine, master, reply, at_ns)
+
+
+def won_on_two_of_three(engine: Engine) -> Round:
+    """Take both keys by the votes of two masters; the third says NOSCRIPT later."""
+    lease = begin_all(engine, T0)
+    answer(engine, b":1\r\n" + TIME_REPLY, b":1\r\n" + TIME_REPLY)
+    hand.conclude(engine, lease, T0 + MS)
+    assert lease.is_won
+    sent(engine, 2)
+    return lease
+
+
+# ---- what is sent
+
+
+@pytest.mark.parametrize(
+    ("operation", "sha1", "ttl"),
+    [
+        (Operation.ACQUIRE, scripts.ACQUIRE_ALL_SHA1, [b"10000"]),
+        (Operation.EXTEND, scripts.EXTEND_ALL_SHA1, [b"10000"]),
+        (Operation.RELEASE, scripts.RELEASE_ALL_SHA1, []),
+    ],
+)
+def test_round_of_all_when_begun_then_each_master_is_asked_by_one_script_call(
+    operation: Operation, sha1: bytes, ttl: list[bytes]
+) -> None:
+    engine = hand.ready_engine(3)
+    lease = begin_all(engine, T0, operation)
+    call = [b"EVALSHA", sha1, b"2", b"a", b"b", lease.token]
+    assert [sent(engine, master) for master in range(3)] == [[[*call, *ttl]]] * 3
+
+
+def test_new_connection_when_introduced_then_loads_each_script() -> None:
+    engine = hand.new_engine(1)
+    for i in hand.open_due(engine, True, T0):
+        hand.connected(engine, i, T0)
+        hand.outgoing(engine, i)
+        hand.receive(engine, i, hand.HELLO, T0)
+    loaded = [words[2] for words in sent(engine) if words[0] == b"SCRIPT"]
+    assert sorted(loaded) == sorted(
+        [
+            *(scripts.EXTEND, scripts.RELEASE, scripts.INSPECT),
+            *(scripts.ACQUIRE_ALL, scripts.EXTEND_ALL, scripts.RELEASE_ALL),
+        ]
+    )
+
+
+# ---- votes
+
+
+@pytest.mark.parametrize("reply", [b":1\r\n", b":0\r\n"])
+def test_acquire_of_one_when_answered_as_a_script_then_the_connection_is_lost(
+    reply: bytes,
+) -> None:
+    engine = hand.ready_engine(1)
+    round = engine.new_round(int(Operation.ACQUIRE), b"a", b"t", TERMS)
+    hand.start(engine, round, T0)
+    answer(engine, reply)
+    assert hand.said_of(round)[0] is Vote.FAILED
+    assert "fits no question" in engine.states[0][1]
+
+
+# ---- roll-back
+
+
+def test_round_of_all_when_lost_then_all_its_keys_are_released_where_they_may_be() -> (
+    None
+):
+    engine = hand.ready_engine(3)
+    round = begin_all(engine, T0)
+    for master in range(3):
+        sent(engine, master)
+    answer(engine, b":1\r\n", b":0\r\n", b":0\r\n")
+    hand.conclude(engine, round, T0 + MS)
+    call = [b"EVAL", scripts.RELEASE_ALL, b"2", b"a", b"b", round.token]
+    assert [sent(engine, master) for master in range(3)] == [[call], [], []]
+
+
+# ---- NOSCRIPT
+
+
+@pytest.mark.parametrize(
+    ("operation", "source", "ttl"),
+    [
+        (Operation.ACQUIRE, scripts.ACQUIRE_ALL, [b"10000"]),
+        (Operation.EXTEND, scripts.EXTEND_ALL, [b"10000"]),
+        (Operation.RELEASE, scripts.RELEASE_ALL, []),
+    ],
+)
+def test_script_of_all_when_not_known_there_then_is_sent_by_its_source(
+    operation: Operation, source: bytes, ttl: list[bytes]
+) -> None:
+    engine = hand.ready_engine(1)
+    round = begin_all(engine, T0, operation)
+    sent(engine)
+    answer(engine, NOSCRIPT)
+    assert sent(engine) == [[b"EVAL", source, b"2", b"a", b"b", round.token, *ttl]]
+    answer(engine, TIME_REPLY + b":1\r\n")
+    assert round.is_won
+
+
+# Sent once more, the acquire would come behind its own release: the keys would stand
+# until their ttl, and nobody would know of it.
+@pytest.mark.parametrize(
+    "give_up", [hand.conclude, hand.withdraw], ids=["lost", "undone"]
+)
+def test_acquire_of_all_when_rolled_back_then_is_not_repeated_after_noscript(
+    give_up: Callable[[Engine, Round, int], None],
+) -> None:
+    engine = hand.ready_engine(3)
+    round = begin_all(engine, T0)
+    if give_up is hand.conclude:
+        answer(engine, b":0\r\n" + TIME_REPLY, b":0\r\n" + TIME_REPLY)
+    sent(engine, 2)
+    give_up(engine, round, T0 + MS)
+    assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]
+    hand.receive(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 2 * MS)
+    assert sent(engine, 2) == []
+    assert hand.said_of(round, 2) == (Vote.FAILED, NOSCRIPT[1:-2].decode())
+    assert not round.may_hold >> 2 & 1
+
+
+def test_acquire_of_all_when_its_lease_is_released_then_is_not_repeated() -> None:
+    engine = hand.ready_engine(3)
+    lease = won_on_two_of_three(engine)
+    hand.start(engine, engine.new_release(lease, TERMS), T0 + 2 * MS)
+    sent(engine, 2)
+    hand.receive(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 3 * MS)
+    assert sent(engine, 2) == []
+
+
+# The release asks for nothing that could stand afterwards.
+def test_release_of_all_when_its_round_is_over_then_is_repeated_all_the_same() -> None:
+    engine = hand.ready_engine(3)
+    lease = won_on_two_of_three(engine)
+    release = engine.new_release(lease, TERMS)
+    hand.start(engine, release, T0 + 2 * MS)
+    sent(engine, 2)
+    answer(engine, b":1\r\n", b":1\r\n", at_ns=T0 + 3 * MS)
+    assert release.is_won
+    hand.receive(engine, 2, b":1\r\n" + TIME_REPLY + NOSCRIPT, T0 + 3 * MS)
+    assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]

@@ -15,65 +15,40 @@ from fastredlock._core import (
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
-from tests.support.by_hand import (
-    HELLO,
-    MS,
-    START_NS,
-    TERMS,
-    TIME_REPLY,
-    S,
-    begin,
-    handshake_replies,
-    info,
-    make_ready,
-    new_engine,
-    said_of,
-    sent,
-)
+from tests.support.by_hand import MS, TERMS, TIME_REPLY, S, begin, info, said_of, sent
 
-T0 = START_NS + 3600 * S  # ready for so long that the connection is known to work
+T0 = hand.START_NS + 3600 * S  # ready for so long that the connection is known to work
 SMALL = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
 
 
 def rest_of_handshake(run_id: str, **fields: object) -> bytes:
     """Encode what a server answers behind HELLO."""
-    told = handshake_replies(info(run_id=run_id, **fields))
-    return told.removeprefix(HELLO)
-
-
-REST = rest_of_handshake("id0")
-
-
-def hello(client_id: int) -> bytes:
-    return b"%%2\r\n+server\r\n+redis\r\n+id\r\n:%d\r\n" % client_id
+    told = hand.handshake_replies(info(run_id=run_id, **fields))
+    return told.removeprefix(hand.HELLO)
 
 
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
     """Connect `count` masters by hand, long ago."""
-    engine = new_engine(count, max_ttl_ns)
+    engine = hand.new_engine(count, max_ttl_ns)
     hand.by_hand(engine)
-    return make_ready(
+    return hand.make_ready(
         engine,
         [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)],
     )
-
-
-def reconnect(
-    engine: Engine, at_ns: int, rest: bytes = REST, client_id: int = 2
-) -> list[list[bytes]]:
-    """Open the connection to master 0, which began by itself; list what is said."""
-    assert engine.states[0][0] is MasterState.CONNECTING
-    hand.connected(engine, 0, at_ns)
-    hand.receive(engine, 0, hello(client_id), at_ns)
-    hand.outgoing(engine, 0)
-    hand.receive(engine, 0, rest, at_ns)
-    return sent(engine)
 
 
 def cut(engine: Engine, at_ns: int) -> None:
     """Lose the connection of master 0 with all replies in flight."""
     sent(engine)
     hand.lost(engine, 0, "cut", at_ns)
+
+
+def won(engine: Engine) -> Round:
+    """Let all masters grant a round."""
+    lease = begin(engine, T0)
+    for i in range(len(engine.states)):
+        hand.receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    return lease
 
 
 def release_of(engine: Engine, lease: Round, at_ns: int) -> Round:
@@ -93,7 +68,7 @@ def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done(
     cut(engine, T0 + MS)
     assert round.verdict is Verdict.OPEN
     ttl = [b"%d" % TERMS.ttl_ms] * has_expiry
-    assert reconnect(engine, T0 + 2 * MS) == [
+    assert hand.reconnect(engine, T0 + 2 * MS) == [
         [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", round.token, *ttl]
     ]
     hand.receive(engine, 0, b":1\r\n", T0 + 3 * MS)
@@ -109,7 +84,7 @@ def test_round_when_its_next_connection_fails_too_then_has_failed_there(
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     if reason == "cut again":
-        reconnect(engine, T0 + 2 * MS)
+        hand.reconnect(engine, T0 + 2 * MS)
     hand.lost(engine, 0, reason, T0 + 3 * MS)
     assert said_of(round) == (Vote.FAILED, reason)
     assert round.verdict is Verdict.UNREACHABLE
@@ -121,19 +96,27 @@ def test_script_when_cut_then_is_asked_again(operation: Operation) -> None:
     begin(engine, T0, operation)
     first = sent(engine)
     cut(engine, T0 + MS)
-    assert reconnect(engine, T0 + 2 * MS) == first
+    assert hand.reconnect(engine, T0 + 2 * MS) == first
 
 
-def test_repeated_acquire_when_refused_then_is_taken_and_may_hold_all_the_same() -> (
-    None
-):
+@pytest.mark.parametrize(
+    ("reply", "verdict", "state"),
+    [
+        (b":0\r\n", Verdict.TAKEN, MasterState.READY),
+        (b"+OK\r\n", Verdict.UNREACHABLE, MasterState.BACKOFF),  # that of a SET
+    ],
+)
+def test_repeated_acquire_when_not_granted_then_may_hold_all_the_same(
+    reply: bytes, verdict: Verdict, state: MasterState
+) -> None:
+    """The SET of the first connection may still be executed."""
     engine = ready_engine()
     round = begin(engine, T0)
     cut(engine, T0 + MS)
-    reconnect(engine, T0 + 2 * MS)
-    hand.receive(engine, 0, b":0\r\n", T0 + 3 * MS)
-    assert round.verdict is Verdict.TAKEN
-    assert round.may_hold == 1  # the SET of the first connection may still be executed
+    hand.reconnect(engine, T0 + 2 * MS)
+    hand.receive(engine, 0, reply, T0 + 3 * MS)
+    assert (round.verdict, engine.states[0][0]) == (verdict, state)
+    assert round.may_hold == 1
 
 
 @pytest.mark.parametrize("operation", [Operation.ACQUIRE, Operation.EXTEND])
@@ -144,7 +127,7 @@ def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_don
     engine = ready_engine()
     round = begin(engine, T0, operation)
     cut(engine, T0 + MS)
-    reconnect(engine, T0 + 2 * MS)
+    hand.reconnect(engine, T0 + 2 * MS)
     hand.receive(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
     assert (round.verdict, round.may_hold) == (Verdict.UNREACHABLE, 1)
     hand.conclude(engine, round, T0 + 3 * MS)
@@ -159,32 +142,21 @@ def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
 ) -> None:
     """A slow script, or a restart with its data: nobody would send it again."""
     engine = ready_engine()
-    lease = begin(engine, T0)
-    hand.receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    lease = won(engine)
     release = release_of(engine, lease, T0 + 2 * MS)
     hand.receive(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
     assert release.verdict is Verdict.UNREACHABLE
-    refusing = b"".join(b"-%b\r\n" % text for _ in range(REST.count(b"\r\n")))
+    refusing = b"".join(b"-%b\r\n" % text for _ in range(hand.REST.count(b"\r\n")))
     for second in (1, 2):
         assert hand.open_due(engine, True, T0 + second * S) == [0]
-        assert reconnect(engine, T0 + second * S, rest=refusing) == []
+        assert hand.reconnect(engine, T0 + second * S, rest=refusing) == []
         assert engine.states[0][0] is MasterState.BACKOFF
     assert hand.open_due(engine, True, T0 + 3 * S) == [0]
-    assert [words[:2] for words in reconnect(engine, T0 + 3 * S)] == [
+    assert [words[:2] for words in hand.reconnect(engine, T0 + 3 * S)] == [
         [b"EVAL", scripts.RELEASE]
     ]
     hand.receive(engine, 0, b":1\r\n", T0 + 4 * S)
     assert release.may_hold == 0
-
-
-def test_repeated_acquire_when_it_gets_the_answer_to_a_set_then_is_strange() -> None:
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
-    reconnect(engine, T0 + 2 * MS)
-    hand.receive(engine, 0, b"+OK\r\n", T0 + 3 * MS)
-    assert round.verdict is Verdict.UNREACHABLE
-    assert engine.states[0][0] is MasterState.BACKOFF
 
 
 def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() -> None:
@@ -195,7 +167,7 @@ def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() 
     hand.pass_time(engine, round.deadline_ns)
     assert said_of(round)[0] is Vote.SILENT
     hand.conclude(engine, round, round.deadline_ns)
-    said = reconnect(engine, round.deadline_ns + MS)
+    said = hand.reconnect(engine, round.deadline_ns + MS)
     assert [words[0] for words in said] == [b"EVAL"]  # its roll-back, and nothing else
 
 
@@ -204,7 +176,7 @@ def test_round_when_undone_between_two_connections_then_is_not_asked_again() -> 
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     hand.withdraw(engine, round, T0 + 2 * MS)
-    said = reconnect(engine, T0 + 3 * MS)
+    said = hand.reconnect(engine, T0 + 3 * MS)
     assert [words[:2] for words in said] == [[b"EVAL", scripts.RELEASE]]
 
 
@@ -225,7 +197,7 @@ def test_acquire_when_the_next_server_is_another_then_is_withheld_from_it() -> N
     round = begin(engine, T0)
     cut(engine, T0 + MS)
     rest = rest_of_handshake("new", uptime_in_seconds=0)
-    reconnect(engine, T0 + 2 * MS, rest + b"*2\r\n:11000\r\n$3\r\nnew\r\n")
+    hand.reconnect(engine, T0 + 2 * MS, rest + b"*2\r\n:11000\r\n$3\r\nnew\r\n")
     assert said_of(round)[0] is Vote.FAILED
 
 
@@ -235,31 +207,24 @@ def test_acquire_when_the_next_server_is_another_then_is_withheld_from_it() -> N
 def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> None:
     """Seen: the first was executed, its reply lost."""
     engine = ready_engine()
-    lease = begin(engine, T0)
-    hand.receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    lease = won(engine)
+    release = release_of(engine, lease, T0 + 2 * MS)
+    hand.receive(engine, 0, b":0\r\n", T0 + 3 * MS)
+    assert release.verdict is Verdict.TAKEN  # sent for the first time, and refused
+    engine = ready_engine()
+    lease = won(engine)
     release = release_of(engine, lease, T0 + 2 * MS)
     cut(engine, T0 + 3 * MS)
-    said = reconnect(engine, T0 + 4 * MS)
+    said = hand.reconnect(engine, T0 + 4 * MS)
     assert said == [[b"EVAL", scripts.RELEASE, b"1", b"key", lease.token]]
     hand.receive(engine, 0, b":0\r\n", T0 + 5 * MS)
     assert release.is_won
     assert not release.may_hold
 
 
-def test_release_when_sent_for_the_first_time_and_refused_then_is_gone() -> None:
-    engine = ready_engine()
-    lease = begin(engine, T0)
-    hand.receive(engine, 0, b"+OK\r\n" + TIME_REPLY, T0 + MS)
-    release = release_of(engine, lease, T0 + 2 * MS)
-    hand.receive(engine, 0, b":0\r\n", T0 + 3 * MS)
-    assert release.verdict is Verdict.TAKEN
-
-
 def test_release_when_cut_then_waits_for_every_master() -> None:
     engine = ready_engine(3)
-    lease = begin(engine, T0)
-    for i in range(3):
-        hand.receive(engine, i, b"+OK\r\n" + TIME_REPLY, T0 + MS)
+    lease = won(engine)
     release = engine.new_release(lease, TERMS)
     hand.submit(engine, release, T0 + 2 * MS)
     cut(engine, T0 + 3 * MS)
@@ -267,7 +232,7 @@ def test_release_when_cut_then_waits_for_every_master() -> None:
         hand.receive(engine, i, b":1\r\n", T0 + 4 * MS)
     hand.finish(engine, T0 + 4 * MS)
     assert (release.is_won, release.is_finished) == (True, False)
-    reconnect(engine, T0 + 5 * MS)
+    hand.reconnect(engine, T0 + 5 * MS)
     hand.finish(engine, T0 + 5 * MS)
     assert not release.is_finished  # its answer may be that the script is not known
     hand.receive(engine, 0, b":1\r\n", T0 + 6 * MS)
@@ -279,7 +244,7 @@ def test_release_when_cut_then_waits_for_every_master() -> None:
 
 
 def connected_again(engine: Engine, client_id: int, run_id: str) -> list[list[bytes]]:
-    return reconnect(engine, T0 + S, rest_of_handshake(run_id), client_id)
+    return hand.reconnect(engine, T0 + S, rest_of_handshake(run_id), client_id)
 
 
 def lost_with_client_id(client_id: int) -> Engine:
@@ -287,7 +252,7 @@ def lost_with_client_id(client_id: int) -> Engine:
     engine = ready_engine()
     begin(engine, T0)
     cut(engine, T0 + MS)
-    reconnect(engine, T0 + 2 * MS, client_id=client_id)
+    hand.reconnect(engine, T0 + 2 * MS, client_id=client_id)
     begin(engine, T0 + 3 * MS)
     hand.receive(engine, 0, b":1\r\n", T0 + 4 * MS)
     cut(engine, T0 + 5 * MS)
@@ -299,12 +264,7 @@ def test_lost_connection_when_it_owed_replies_then_is_ended_before_all_else() ->
     said = connected_again(lost_with_client_id(77), 78, "id0")
     assert said[0] == [b"CLIENT", b"KILL", b"ID", b"77"]
     assert [words[0] for words in said[1:]] == [b"EVAL"]
-
-
-def test_lost_connection_when_the_server_is_another_then_its_id_is_somebody_elses() -> (
-    None
-):
-    said = connected_again(lost_with_client_id(77), 3, "another")
+    said = connected_again(lost_with_client_id(77), 3, "another")  # whose id is that?
     assert [words[0] for words in said] == [b"EVAL"]
 
 
@@ -318,7 +278,7 @@ def test_lost_connection_when_it_was_ended_then_is_not_ended_again(
     assert engine.states[0][0] is MasterState.READY
     begin(engine, T0 + 2 * S)
     cut(engine, T0 + 2 * S + MS)
-    said = reconnect(engine, T0 + 2 * S + 2 * MS, client_id=79)
+    said = hand.reconnect(engine, T0 + 2 * S + 2 * MS, client_id=79)
     assert said[0] == [b"CLIENT", b"KILL", b"ID", b"78"]
 
 
@@ -359,5 +319,5 @@ def test_releases_beyond_the_bound_are_counted_and_left_to_their_ttl() -> None:
         hand.lost(engine, 0, "cut", T0 + turn * 2 * S)
         if turn == 0:
             hand.open_due(engine, True, T0 + S)
-            assert len(reconnect(engine, T0 + S)) == 40_000
+            assert len(hand.reconnect(engine, T0 + S)) == 40_000
     assert engine.counters.releases_dropped == 80_000 - 65_536

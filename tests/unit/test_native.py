@@ -14,23 +14,10 @@ from fastredlock._options.scripts import (
     RELEASE_SHA1,
 )
 from tests.support import by_hand as hand
-from tests.support.by_hand import (
-    MS,
-    NO_NATIVE,
-    START_NS,
-    TERMS,
-    TIME_REPLY,
-    begin,
-    begin_all,
-    bulk,
-    info,
-    make_ready,
-    new_engine,
-    said_of,
-)
+from tests.support.by_hand import MS, NO_NATIVE, TERMS, TIME_REPLY, begin, bulk, said_of
 from tests.support.gate_by_hand import GATE, KEY, LAST, NEXT, TELL, Gate, Gates
 
-NOW = START_NS + MS
+NOW = hand.START_NS + MS
 VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"
 REDIS = b"*2\r\n_\r\n*1\r\n$5\r\ndelex\r\n"
 NOPERM = b"-NOPERM User u has no permissions to run the 'delifeq' command\r\n"
@@ -39,8 +26,8 @@ UNKNOWN = b"-ERR unknown command 'DELIFEQ', with args beginning with: 'key' \r\n
 
 
 def ready(*native: bytes) -> Engine:
-    infos = [info(run_id=f"{i}", uptime_in_seconds=9) for i in range(len(native))]
-    return make_ready(new_engine(len(native)), infos, native=native)
+    infos = [hand.info(run_id=f"{i}", uptime_in_seconds=9) for i in range(len(native))]
+    return hand.make_ready(hand.new_engine(len(native)), infos, native=native)
 
 
 def lease_of(engine: Engine, count: int = 1) -> Round:
@@ -185,7 +172,7 @@ def test_roll_back_goes_by_source_until_the_command_was_answered_once() -> None:
 
 def test_rounds_of_several_keys_go_by_script() -> None:
     engine = ready(VALKEY)
-    lease = begin_all(engine, NOW)
+    lease = hand.begin_all(engine, NOW)
     hand.outgoing(engine, 0)
     hand.receive(engine, 0, b":1\r\n" + TIME_REPLY, NOW)
     hand.finish(engine, NOW)

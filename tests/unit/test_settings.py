@@ -1,11 +1,18 @@
 """Bad input is refused before any I/O; good input becomes whole numbers."""
 
+from __future__ import annotations
+
+import asyncio
 import re
 import sys
+import traceback
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
+from decimal import Decimal
+from fractions import Fraction
 from functools import partial
 from inspect import signature
+from numbers import Real
 from typing import Any, get_type_hints
 
 import pytest
@@ -17,12 +24,15 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
     FastRedlockError,
+    Retry,
     Stats,
 )
 from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
-from fastredlock._options.keys import encode_resource
+from fastredlock._options.keys import encode_each, encode_resource, encode_token
+from fastredlock._options.retry import delay_of, number_of
 from fastredlock._options.settings import timeout_to_ns
+from fastredlock._reports.votes import printable
 from fastredlock.testing import MemoryLocks
 from tests.support.rounds import MS, S, thorough
 from tests.support.settings import MASTERS, new_settings
@@ -208,14 +218,11 @@ def test_call_with_a_bad_argument_is_refused_before_any_io(
 @pytest.mark.parametrize("ttl", [10.001, 11, 1_000_000_000, NO_EXPIRY])
 def test_ttl_over_max_ttl_is_refused_before_any_io(ttl: Any) -> None:
     locks = FastRedlock(MASTERS, max_ttl=10)
+    assert locks._driver.settings.terms(10).ttl_ms == 10_000
     message = refusal_of(lambda: locks.acquire("r", ttl=ttl))
     assert ttl is NO_EXPIRY or f"ttl={ttl!r}" in message
     assert MAX_TTL_RANGE in message
     assert_untouched(locks)
-
-
-def test_ttl_of_max_ttl_is_taken() -> None:
-    assert new_settings(max_ttl=10).terms(10).ttl_ms == 10_000
 
 
 @pytest.mark.parametrize("script", ["return 1", 1, bytearray(b"return 1")])
@@ -249,44 +256,31 @@ def test_ttl_too_large_to_reckon_with_is_refused(ttl: float) -> None:
     assert TTL_RANGE in refusal_of(lambda: FastRedlock(MASTERS, ttl=ttl))
 
 
-def test_timeout_too_large_for_a_float_waits_without_end() -> None:
-    assert timeout_to_ns(10**400) is None
-
-
 # ---- ttl becomes the times of a round
 
 
 @pytest.mark.parametrize(
-    ("ttl", "ttl_ms", "drift_ns", "timeout_ns"),
+    ("ttl", "ttl_ms", "drift_ns", "timeout_ns", "options"),
     [
-        (10, 10_000, 102 * MS, 500 * MS),
-        (0.5, 500, 7 * MS, 25 * MS),
-        (0.1, 100, 3 * MS, 5 * MS),  # 5 % of the ttl, at least 5 ms
-        (0.05, 50, 2_500_000, 5 * MS),
-        (0.0034, 3, 2_030_000, 5 * MS),
-        (20, 20_000, 202 * MS, 1000 * MS),
-        (400, 400_000, 4002 * MS, 1000 * MS),  # ...and 1 s at the most
-        (1_000_000_000, 10**12, 10**16 + 2 * MS, 1000 * MS),
+        (10, 10_000, 102 * MS, 500 * MS, {}),
+        (0.5, 500, 7 * MS, 25 * MS, {}),
+        (0.1, 100, 3 * MS, 5 * MS, {}),  # 5 % of the ttl, at least 5 ms
+        (0.05, 50, 2_500_000, 5 * MS, {}),
+        (0.0034, 3, 2_030_000, 5 * MS, {}),
+        (20, 20_000, 202 * MS, 1000 * MS, {}),
+        (400, 400_000, 4002 * MS, 1000 * MS, {}),  # ...and 1 s at the most
+        (1_000_000_000, 10**12, 10**16 + 2 * MS, 1000 * MS, {}),
+        (3600, 3_600_000, 2 * MS, 1000 * MS, {"drift_factor": 0}),
+        (0.1, 100, 3 * MS, 12_500_000, {"round_timeout": 0.0125}),  # of every ttl
+        (3600, 3_600_000, 36_002 * MS, 12_500_000, {"round_timeout": 0.0125}),
     ],
 )
 def test_ttl_becomes_milliseconds_drift_and_round_timeout(
-    ttl: float, ttl_ms: int, drift_ns: int, timeout_ns: int
+    ttl: float, ttl_ms: int, drift_ns: int, timeout_ns: int, options: dict[str, float]
 ) -> None:
-    terms = new_settings().terms(ttl)
-    assert (terms.ttl_ms, terms.drift_ns, terms.timeout_ns) == (
-        ttl_ms,
-        drift_ns,
-        timeout_ns,
-    )
-
-
-def test_drift_without_a_factor_is_two_milliseconds() -> None:
-    assert new_settings(drift_factor=0).terms(3600).drift_ns == 2 * MS
-
-
-def test_round_timeout_that_is_given_stands_for_every_ttl() -> None:
-    settings = new_settings(round_timeout=0.0125)
-    assert {settings.terms(ttl).timeout_ns for ttl in (0.1, 10, 3600)} == {12_500_000}
+    terms = new_settings(**options).terms(ttl)
+    found = terms.ttl_ms, terms.drift_ns, terms.timeout_ns
+    assert found == (ttl_ms, drift_ns, timeout_ns)
 
 
 # At 1/3 the quotient is 2.9999999999999996 as a float, and 0.003 was named but refused.
@@ -324,7 +318,10 @@ def test_ttl_that_drift_eats_to_the_last_nanosecond_is_refused() -> None:
 
 @pytest.mark.parametrize(
     ("timeout", "ns"),
-    [(None, None), (INF, None), (1e300, None), (0, 0), (2, 2 * S), (0.25, 250 * MS)],
+    [
+        *((endless, None) for endless in (None, INF, 1e300, 10**400)),
+        *((0, 0), (2, 2 * S), (0.25, 250 * MS)),
+    ],
 )
 def test_timeout_becomes_nanoseconds(timeout: float | None, ns: int | None) -> None:
     assert timeout_to_ns(timeout) == ns
@@ -403,3 +400,193 @@ def test_type_error_of_a_callers_iterable_stays_what_it_is() -> None:
 
     with pytest.raises(TypeError, match=r"unsupported operand"):
         FastRedlock(broken())
+
+
+# --- arguments of callers, of any type: taken, or refused by name
+
+
+class Bytes(bytes):
+    """Bytes that lie about themselves."""
+
+    def __bytes__(self) -> bytes:
+        return b"another"
+
+
+class Text(str):
+    """A str that lies about itself."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return b"another"
+
+
+@pytest.mark.parametrize("value", [Bytes(b"r"), Text("r")], ids=["bytes", "str"])
+def test_subclass_of_a_str_or_bytes_is_taken_for_what_is_stored_in_it(
+    value: Any,
+) -> None:
+    for key in (encode_resource(value), encode_token(value), *encode_each([value])):
+        assert (key, type(key)) == (b"r", bytes)
+
+
+class Five:
+    """A number of a library's own, as numpy's are."""
+
+    def __float__(self) -> float:
+        return 5.0
+
+    def __truediv__(self, other: float) -> float:
+        return 5.0 / other
+
+
+Real.register(Five)
+REALS = [Five(), Fraction(5), Decimal(5)]
+
+
+@pytest.mark.parametrize("five", REALS, ids=lambda five: type(five).__name__)
+def test_every_real_number_is_taken_for_a_time(five: Any) -> None:
+    made = new_settings(
+        ttl=five, connect_timeout=five, round_timeout=five, max_ttl=five
+    )
+    assert made.default_terms.ttl_ms == 5_000
+    assert made.connect_timeout_ns == made.round_timeout_ns == 5_000_000_000
+    assert made.terms(five).drift_ns == new_settings(ttl=5).default_terms.drift_ns
+    assert new_settings(drift_factor=five / 100).drift_factor == pytest.approx(0.05)
+    assert repr(Retry(delay=five)) == repr(Retry(delay=5.0))
+
+
+@pytest.mark.parametrize(
+    "value",
+    [True, "5", b"5", 5j, None, [5], object, Decimal("sNaN"), Fraction(10**400)],
+    ids=repr,
+)
+def test_what_is_no_real_number_is_refused(value: Any) -> None:
+    assert number_of(value) != number_of(value)  # NaN
+    with pytest.raises(ConfigurationError):
+        new_settings(ttl=value)
+
+
+def test_retry_that_tells_an_int_is_slept_and_nonsense_is_refused() -> None:
+    assert type(delay_of(Retry(), 1)) is float
+    for nonsense in (None, -1, float("nan"), "soon"):
+        with pytest.raises(ConfigurationError, match="Retry gave a delay"):
+            delay_of(Retry(), nonsense)
+
+
+def test_resource_of_over_a_megabyte_is_refused_in_a_short_message() -> None:
+    assert len(encode_resource("x" * 1_048_576)) == 1_048_576
+    for encode in (encode_resource, lambda value: encode_each([value])):
+        with pytest.raises(ConfigurationError, match="1048577 bytes") as raised:
+            encode("x" * 1_048_577)
+        assert len(str(raised.value)) < 100
+    with pytest.raises(ConfigurationError, match="262145 bytes"):
+        encode_token(b"x" * 262_145)
+
+
+@pytest.mark.parametrize("long", ["x" * 1000, b"x" * 1000, b"\xff" * 1000])
+def test_long_resource_is_shown_by_its_beginning(long: str | bytes) -> None:
+    assert len(printable(long)) < 1000
+    assert printable(long).endswith("'...")
+
+
+SECRET = "hunter2"
+
+
+def everything_of(error: BaseException) -> str:
+    """Show an error with all that hangs on it."""
+    errors, shown = [error], []
+    while errors:
+        each = errors.pop()
+        errors += [e for e in (each.__cause__, each.__context__) if e is not None]
+        shown += [repr(each), repr(each.args), repr(vars(each)), str(each)]
+    return "".join(shown) + "".join(traceback.format_exception(error))
+
+
+@pytest.mark.parametrize(
+    "give",
+    [
+        lambda: encode_token(f"{SECRET}\ud800"),
+        lambda: FastRedlock(MASTERS).adopt("r", f"{SECRET}\ud800"),
+        lambda: new_settings(new_token=SECRET.encode()),
+        lambda: FastRedlock(MASTERS).release_each([SECRET]),  # type: ignore[list-item]
+        lambda: FastRedlock([f"redis://u:{SECRET}\ud800@h"]),
+        lambda: FastRedlock([f"redis://u:{SECRET}%ff@h"]),
+        lambda: FastRedlock([{"password": f"{SECRET}\ud800"}]),
+        lambda: FastRedlock([f"redis://u:{SECRET}/7@h:1"]),
+    ],
+)
+def test_error_of_a_bad_secret_has_it_nowhere(give: Callable[[], object]) -> None:
+    """Seen: the UnicodeEncodeError in its __context__ had the whole token."""
+    with pytest.raises(ConfigurationError) as raised:
+        FastRedlock(MASTERS).acquire("orders\ud800")
+    assert raised.value.__context__ is None
+    with pytest.raises(ConfigurationError) as raised:
+        give()
+    assert SECRET not in everything_of(raised.value)
+
+
+def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
+    locks = awaitable.FastRedlock(MASTERS)
+    for call in (locks.acquire(), locks.holders(), locks.connect(), locks.close()):
+        with pytest.raises(FastRedlockError, match="without a running loop"):
+            call.send(None)
+
+    async def use() -> None:
+        locks._driver.here()
+
+    asyncio.run(use())
+    with pytest.raises(FastRedlockError, match="without a running loop"):
+        locks.acquire().send(None)
+
+
+@pytest.mark.parametrize(
+    "name", ["fastredlock:voter", b"fastredlock:quarantine", "fastredlock:probe"]
+)
+def test_resource_that_every_client_uses_is_refused(name: str | bytes) -> None:
+    """A client with max_ttl would overwrite the lock with its own marker; each
+    handshake tries to delete fastredlock:probe."""
+    locks = FastRedlock(["redis://a"])
+    for call in (
+        lambda: locks.acquire(name),
+        lambda: locks.acquire_each(["x", name]),
+        lambda: locks.acquire_all(["x", name]),
+        lambda: locks.adopt(name, b"token"),
+    ):
+        with pytest.raises(ConfigurationError, match="restart guard"):
+            call()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("fastredlock:fence:j", b"fastredlock:queue:j", "fastredlock:turn:j"),
+        *("app:fastredlock:fence:app:j", b"\xff fastredlock:fence:"),
+        *("ffastredlock:turn:", "fast" + "x" * 1000 + "fastredlock:queue:"),
+    ],
+)
+def test_resource_whose_key_another_lock_needs_is_refused(name: str | bytes) -> None:
+    """Issue 27: while such a lock was held, the fenced lock j was unavailable."""
+    for locks in (
+        FastRedlock(["redis://a"]),
+        FastRedlock(["redis://a"], key_prefix="app:"),
+        MemoryLocks(),
+    ):
+        calls: list[Callable[[], object]] = [
+            partial(locks.acquire, name, timeout=0),
+            partial(locks.acquire_each, ["x", name]),
+            partial(locks.acquire_all, ["x", name]),
+            partial(locks.adopt, name, b"token"),
+            locks.lock(name).__enter__,
+            partial(FastRedlock, ["redis://a"], resource=name),
+        ]
+        for call in calls:
+            with pytest.raises(ConfigurationError, match="give another name"):
+                call()
+
+
+@pytest.mark.parametrize(
+    "name", ["fastredlock", "fastredlock:fence", "fastredlock:jobs", "fence:j"]
+)
+def test_resource_that_looks_like_one_of_ours_is_none(name: str) -> None:
+    assert encode_resource(name) == name.encode()
+    assert encode_each([name, "x"]) == [name.encode(), b"x"]

@@ -18,13 +18,13 @@ from fastredlock._core import (
     Round,
     Scripts,
     Verdict,
-    by_hand_submit,
 )
 from fastredlock._locking.attempt import attempts
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options import scripts
 from fastredlock._options.keys import encode_resource
 from fastredlock._options.settings import Settings
+from tests.support import by_hand as hand
 from tests.support.by_hand import MS, TERMS
 from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
 from tests.support.rounds import ScriptedLocks
@@ -48,14 +48,14 @@ def run(gate: Gate | Gates, driven: Iterator[Round | float]) -> Round:
     """Let an acquire open its next round."""
     round = next(driven)
     assert isinstance(round, Round)
-    by_hand_submit(gate.engine, round, gate.now_ns)
+    hand.submit(gate.engine, round, gate.now_ns)
     return round
 
 
 def try_slot(gates: Gates) -> Round:
     """Take a slot of two, by all masters."""
     round = gates.new_round(TWO)
-    by_hand_submit(gates.engine, round, gates.now_ns)
+    hand.submit(gates.engine, round, gates.now_ns)
     gates.answer_all()
     return round
 
@@ -75,7 +75,7 @@ def seen(*replies: bytes) -> Gates:
 def look(gates: Gates, *replies: bytes) -> None:
     """Let masters look at the slots of two, and reply so."""
     round = gates.engine.new_look(TWO, gates.new_round(TWO))
-    by_hand_submit(gates.engine, round, gates.now_ns)
+    hand.submit(gates.engine, round, gates.now_ns)
     for master, reply in enumerate(replies):
         gates.hear(master)
         gates.say(master, b"$2\r\n%b\r\n" % reply)
@@ -133,7 +133,7 @@ def test_slot_when_another_caller_of_this_process_tries_it_then_is_not_tried() -
     gate = Gate()
     rounds = [gate.new_round(THREE) for _ in range(3)]
     for round in rounds:
-        by_hand_submit(gate.engine, round, gate.now_ns)
+        hand.submit(gate.engine, round, gate.now_ns)
     assert sorted(round.slot for round in rounds) == [0, 1, 2]
 
 
@@ -280,7 +280,7 @@ def test_key_of_kind_one_is_sent_as_the_plain_key() -> None:
     sent = []
     for key in (KEY, KeyOfKind(KEY, Kind.ONE)):
         gate = Gate()
-        by_hand_submit(gate.engine, gate.new_round(key), gate.now_ns)
+        hand.submit(gate.engine, gate.new_round(key), gate.now_ns)
         sent.append(gate.hear())
     assert sent[0] == sent[1] != b""
 

@@ -1,18 +1,18 @@
 """Those who wait for a lock, event by event: the orders that are rare on servers."""
 
+from __future__ import annotations
+
 import pytest
+from hiredis import Reader
 
 from fastredlock import Retry
-from fastredlock._core import (
-    LeaseFields,
-    Verdict,
-    begin_releases,
-    by_hand_hand_on,
-)
+from fastredlock._core import LeaseFields, Permits, Round, Verdict, begin_releases
 from fastredlock._locking.attempt import attempts
 from fastredlock._options import scripts
-from tests.support.by_hand import MS, TERMS, bulk
-from tests.support.gate_by_hand import KEY, Gate
+from tests.support import by_hand as hand
+from tests.support import gate_by_hand as gates_by_hand
+from tests.support.by_hand import MS, START_NS, TERMS, S, bulk
+from tests.support.gate_by_hand import ASK, GATE, HELD, KEY, LAST, NEXT, Gate, Gates
 
 
 def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
@@ -289,10 +289,403 @@ def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_befor
     lease = LeaseFields(None, "key", first)
     (release,) = begin_releases(gate.engine, [lease], "unknown")
     assert release is not None
-    assert by_hand_hand_on(gate.engine, release, gate.now_ns) is second
+    assert hand.hand_on(gate.engine, release, gate.now_ns) is second
     third = gate.wait(is_answered=False)
     assert scripts.ASK_TURN_SHA1 not in gate.hear()  # it may be handed on once more
     gate.release(second)
     asked = gate.hear()
     assert not third.is_opened
     assert 0 <= asked.find(scripts.ASK_TURN_SHA1) < asked.find(b"token-1")
+
+
+# --- one process that waits for many resources: how often it asks, and about which
+
+
+IS_HELD, REFUSED = b":0\r\n:60000\r\n:0\r\n:1\r\n", b":-1\r\n:-2\r\n:0\r\n:0\r\n"
+OURS = b":1\r\n:-2\r\n:0\r\n:1\r\n"
+QUARTER = 250 * MS
+
+
+class Many:
+    """A gate, and a process that waits there for many resources, all held."""
+
+    def __init__(self, count: int, permits: int = 0) -> None:
+        self.names = [b"r%d" % i for i in range(count)]
+        self.permits = permits
+        self.gate = Gate()
+        self.rounds = {name: self.wait(name) for name in self.names}
+        self.answers: dict[bytes, bytes] = {}  # to questions about these
+        self.refuses = b""  # all questions about several
+        self.tried: list[bytes] = []
+
+    def wait(self, name: bytes, is_answered: bool = True) -> Round:
+        """Start a caller that waits for the lock, or for the semaphore."""
+        key = Permits(name, self.permits) if self.permits else name
+        return self.gate.wait(key=key, is_answered=is_answered)
+
+    def pass_time(self, quarters: int = 1) -> list[list[bytes]]:
+        """Answer all that is sent meanwhile; return what was asked about together."""
+        questions = []
+        for _ in range(quarters):
+            self.gate.pass_time(QUARTER)
+            while commands := self.commands():
+                replies = [self.reply(command) for command in commands]
+                questions += [resources_of(command) for command in commands]
+                self.gate.say(b"".join(replies))
+                self.come_back()
+        return [question for question in questions if question]
+
+    def commands(self) -> list[list[bytes]]:
+        reader = Reader()
+        reader.feed(self.gate.hear())
+        commands: list[list[bytes]] = []
+        while isinstance(words := reader.gets(), list):
+            commands.append(words)
+        return commands
+
+    def reply(self, command: list[bytes]) -> bytes:
+        asked = resources_of(command)
+        if command == [b"TIME"]:
+            return gates_by_hand.TIME
+        if not asked:
+            return b":0\r\n"  # a try, a release, one that leaves
+        if self.refuses and len(asked) > 1:
+            return self.refuses
+        said = [self.answers.get(name, IS_HELD) for name in asked]
+        return b"*%d\r\n" % (4 * len(asked)) + b"".join(said)
+
+    def come_back(self) -> None:
+        """Let the callers that have tried in vain wait again."""
+        for name, round in self.rounds.items():
+            if round.verdict is Verdict.TAKEN:
+                self.tried.append(name)
+                self.rounds[name] = self.wait(name, is_answered=False)
+
+
+def resources_of(command: list[bytes]) -> list[bytes]:
+    """Return those that the gate is asked about; none by another command."""
+    if command[:2] != [b"EVALSHA", scripts.ASK_TURN_SHA1]:
+        return []
+    return command[3 : 3 + int(command[2])]
+
+
+def test_gate_when_many_wait_then_is_asked_about_all_of_them_together() -> None:
+    # Seen: 5,000 idle waiters took half a core, and 30,000 commands/s at each master.
+    many = Many(100)
+    many.pass_time(4)
+    (question, *alone) = sorted(many.pass_time(), key=len, reverse=True)
+    assert len(question) > 90
+    assert len(set(question)) == len(question)
+    assert [len(each) for each in alone] in ([], [1])  # the one that has tried
+
+
+@pytest.mark.parametrize("count", [2, 50, 1000, 20_000])
+def test_gate_when_any_number_waits_then_has_few_questions_per_second(
+    count: int,
+) -> None:
+    many = Many(count)
+    many.pass_time(8)
+    many.tried.clear()
+    questions = many.pass_time(40)  # 10 s
+    assert len(many.tried) <= 11
+    assert len(questions) <= 41 + len(many.tried)  # each that has tried comes back
+    assert max(map(len, questions)) <= 512
+
+
+@pytest.mark.parametrize(("count", "quarters"), [(1000, 12), (20_000, 44)])
+def test_gate_when_many_thousands_wait_then_is_asked_about_each_in_some_seconds(
+    count: int, quarters: int
+) -> None:
+    many = Many(count)
+    many.pass_time(4)
+    questions = many.pass_time(quarters)
+    assert {name for question in questions for name in question} == {*many.names}
+
+
+def test_gate_when_large_semaphores_are_waited_for_then_is_asked_about_few() -> None:
+    """Seen: a question about nine of 1,024 permits took a server 10 ms and more."""
+    many = Many(40, permits=1024)
+    many.pass_time(4)
+    questions = many.pass_time(24)  # 6 s
+    assert max(map(len, questions)) == 4
+    asked = {name for question in questions for name in question}
+    assert asked == {name + b"#" for name in many.names}
+
+
+def test_gate_when_one_waits_alone_then_is_asked_as_ever() -> None:
+    many = Many(1)
+    many.pass_time(8)
+    assert len(many.tried) == 8  # the first of all tries on all masters
+
+
+def test_turn_when_the_answer_about_many_gives_one_then_is_taken() -> None:
+    many = Many(5)
+    many.pass_time(5)
+    many.answers[b"r3"] = OURS
+    many.gate.pass_time(QUARTER)
+    (command,) = [each for each in many.commands() if len(resources_of(each)) > 1]
+    many.gate.say(many.reply(command))
+    assert many.rounds[b"r3"].is_opened
+
+
+def test_queue_when_refused_among_many_then_is_asked_about_by_itself() -> None:
+    many = Many(5)
+    many.pass_time(4)
+    many.answers[b"r3"] = REFUSED
+    assert [b"r3"] in many.pass_time()
+
+
+def test_queues_when_the_whole_question_is_refused_then_each_is_asked_about() -> None:
+    many = Many(5)
+    many.pass_time(4)
+    many.refuses = b"-OOM command not allowed\r\n"
+    questions = many.pass_time()
+    (together,) = [question for question in questions if len(question) > 1]
+    assert all([name] in questions for name in together)
+
+
+def test_queues_when_an_answer_has_another_length_then_are_asked_about_again() -> None:
+    many = Many(5)
+    many.pass_time(4)
+    many.refuses = b"*4\r\n" + IS_HELD
+    many.pass_time()
+    many.refuses = b""
+    questions = many.pass_time(2)
+    assert {name for question in questions for name in question} == {*many.names}
+
+
+def test_queues_when_an_answer_is_lost_then_are_asked_about_again() -> None:
+    many = Many(50)
+    many.gate.pass_time(QUARTER)
+    many.gate.hear()
+    many.gate.cut()
+    many.gate.pass_time(1)
+    many.gate.connect()
+    asked = set()
+    for _ in range(3):
+        many.gate.pass_time(QUARTER)
+        for command in many.commands():
+            asked.update(resources_of(command))
+    assert len(asked) >= 49  # one is at a try
+
+
+def test_queue_when_its_caller_has_left_then_is_not_asked_about() -> None:
+    many = Many(5)
+    many.pass_time(4)
+    many.gate.withdraw(many.rounds.pop(b"r3"))
+    questions = many.pass_time(4)
+    assert not any(b"r3" in question for question in questions)
+    assert any(b"r2" in question for question in questions)
+
+
+def test_tries_when_many_wait_then_go_round_among_them() -> None:
+    # Not one queue again and again, which is due first because it was tried last.
+    many = Many(4)
+    many.pass_time(24)  # 6 s
+    assert 4 <= len(many.tried) <= 7
+    assert {*many.tried} == {*many.names}
+
+
+def test_tries_when_there_are_several_gates_then_begin_one_after_the_other() -> None:
+    """Seen: in the first second each gate had its try, and more commands than ten."""
+    gates = Gates()
+    rounds = [gates.wait(b"r%d" % i) for i in range(12)]
+    gates.answer_all()
+    opened = []
+    for _ in range(8):
+        gates.pass_time(QUARTER)
+        gates.answer_all(b"$-1\r\n")
+        opened.append(sum(round.is_opened for round in rounds))
+    assert opened[:3] == [1, 1, 1]
+    assert opened[-1] == 3
+
+
+# --- a gate that is slow is passed over: who finds it so, who follows, when it ends
+
+
+MARK, TAKEN = b"4", b"$-1\r\n"
+BEHIND = b"*4\r\n:0\r\n:-1\r\n:90\r\n:0\r\n"
+
+
+def flag_of_question(gates: Gates) -> bytes:
+    """Return how a caller that waits asks its gate, for the second time."""
+    round = gates.wait()
+    gates.heard(GATE, ASK)
+    gates.say(GATE, HELD)
+    hand.withdraw(gates.engine, round, gates.now_ns)
+    gates.answer(GATE)
+    gates.wait()
+    (asked,) = gates.heard(GATE, ASK)
+    return asked[-1]
+
+
+def waiting_elsewhere() -> Gates:
+    """Return masters whose gate has answered a caller that its queue has moved."""
+    gates = Gates()
+    gates.wait()
+    assert gates.heard(GATE, ASK)
+    gates.say(GATE, gates_by_hand.moved())
+    return gates
+
+
+# --- who is slow ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("count", "late_ms", "pause_ms", "is_looked_for", "prompt", "is_marked"),
+    [
+        (40, 2, 60, True, 0, False),  # less than 3 ms
+        (100, 5, 0, True, 0, False),  # all within a second
+        (20, 5, 60, False, 0, False),  # they were only read late
+        (0, 0, 0, True, 0, True),  # slow for a second
+        (0, 0, 0, True, 12, True),
+        (0, 0, 0, True, 16, False),  # prompt again
+    ],
+)
+def test_gate_when_its_replies_are_late_for_a_second_then_is_marked(
+    count: int,
+    late_ms: int,
+    pause_ms: int,
+    is_looked_for: bool,
+    prompt: int,
+    is_marked: bool,
+) -> None:
+    gates = Gates()
+    for _ in range(count):
+        gates.take(late_ms * MS, is_looked_for=is_looked_for)
+        gates.pass_time(pause_ms * MS)
+    if not count:
+        gates.be_slow()
+    for _ in range(prompt):
+        gates.take()
+    assert (flag_of_question(gates) == MARK) is is_marked
+
+
+def test_gate_when_its_callers_wait_for_many_resources_then_is_not_marked() -> None:
+    gates = Gates()
+    gates.be_slow()
+    for i in range(17):
+        gates.wait(b"other-%d" % i)
+    for each in (GATE, NEXT, LAST):
+        gates.heard(each, ASK)
+    gates.wait()
+    assert gates.heard(GATE, ASK)[0][-1] != MARK
+
+
+# --- who follows ------------------------------------------------------------------
+
+
+def test_caller_when_its_queue_has_moved_then_enters_that_of_the_next() -> None:
+    gates = waiting_elsewhere()
+    (asked,) = gates.heard(NEXT, ASK)
+    assert asked[0] == KEY
+    assert not gates.hear(LAST)
+
+
+def test_caller_when_the_queue_has_moved_twice_then_enters_the_third() -> None:
+    gates = waiting_elsewhere()
+    gates.heard(NEXT, ASK)
+    gates.say(NEXT, gates_by_hand.moved())
+    assert gates.heard(LAST, ASK)
+
+
+def test_callers_when_the_queue_has_moved_everywhere_then_poll() -> None:
+    gates = waiting_elsewhere()
+    gates.heard(NEXT, ASK)
+    gates.say(NEXT, gates_by_hand.moved())
+    gates.heard(LAST, ASK)
+    gates.say(LAST, gates_by_hand.moved())
+    assert [words[0] for words in gates.hear(GATE)][-1] == b"SET"  # a try
+    assert not gates.engine.may_wait_in_turn(KEY, gates.now_ns)
+
+
+def test_caller_when_it_is_called_from_a_moved_queue_then_asks_at_once() -> None:
+    gates = Gates()
+    gates.wait()
+    gates.heard(GATE, ASK)
+    gates.say(GATE, HELD)
+    push = b">3\r\n$7\r\nmessage\r\n$7\r\nchannel\r\n$4\r\n~key\r\n"
+    gates.say(GATE, push)
+    assert gates.heard(GATE, ASK)
+    gates.say(GATE, gates_by_hand.moved())
+    assert gates.heard(NEXT, ASK)
+
+
+def test_caller_when_the_mark_is_over_then_asks_the_first_gate_and_leaves() -> None:
+    gates = waiting_elsewhere()
+    gates.heard(NEXT, ASK)
+    gates.say(NEXT, BEHIND)
+    for _ in range(22):
+        if gates.heard(GATE, ASK):
+            break
+        gates.pass_time(500 * MS)
+        if gates.now_ns < START_NS + 10 * S:
+            gates.answer(NEXT, to_ask=BEHIND)
+    assert START_NS + 10 * S <= gates.now_ns <= START_NS + 11 * S
+    assert scripts.LEAVE_QUEUE in gates.hear(NEXT)[-1]
+
+
+@pytest.mark.parametrize("reply", [b":4", b":5"])
+def test_turn_when_the_queue_has_moved_meanwhile_then_is_tried_all_the_same(
+    reply: bytes,
+) -> None:
+    gates = Gates()
+    taken = gates.wait()
+    gates.heard(GATE, ASK)
+    gates.say(GATE, b"*4\r\n:1\r\n:-2\r\n:0\r\n:1\r\n")
+    assert gates.heard(GATE, gates_by_hand.TAKE)
+    gates.say(GATE, reply + b"\r\n")
+    gates.answer(NEXT)
+    gates.answer(LAST)
+    assert taken.verdict is Verdict.WON
+    gates.wait()
+    assert gates.heard(NEXT, ASK)
+
+
+# --- who releases -----------------------------------------------------------------
+
+
+def released(gates: Gates) -> bytes:
+    """Release; the gate has deleted the key, and the queue is not there."""
+    taken = gates.take()
+    gates.release(taken)
+    assert gates.heard(GATE, gates_by_hand.TELL)
+    gates.say(GATE, b":5\r\n")
+    return taken.token
+
+
+def test_release_when_the_queue_has_moved_then_is_told_at_the_next_gate() -> None:
+    gates = Gates()
+    token = released(gates)
+    commands = [words for words in gates.hear(NEXT) if token in words]
+    assert [words[0] for words in commands] == [b"EVALSHA", b"EVAL"]
+    assert b"notify()" in commands[1][1]
+
+
+def test_release_when_its_token_may_be_used_again_then_is_sent_once() -> None:
+    """It would come behind the next SET of this token, and delete that one's key."""
+    gates = Gates(tokens_are_given=True)
+    token = released(gates)
+    assert len([words for words in gates.hear(NEXT) if token in words]) == 1
+
+
+# --- who keeps it so --------------------------------------------------------------
+
+
+def test_mark_when_half_of_its_time_is_over_then_is_set_again() -> None:
+    gates = Gates()
+    gates.be_slow()
+    gates.wait()
+    gates.heard(GATE, ASK)
+    gates.say(GATE, gates_by_hand.moved(5_100))
+    gates.heard(NEXT, ASK)
+    gates.say(NEXT, HELD)
+    assert not gates.hear(GATE)
+    gates.pass_time(250 * MS)  # a try, as the first
+    for each in (NEXT, LAST, GATE):
+        gates.answer(each, TAKEN)
+    gates.wait()
+    (asked,) = gates.heard(GATE, ASK)
+    assert asked[-1] == MARK
+    gates.say(GATE, gates_by_hand.moved())
+    assert len(gates.heard(NEXT, ASK)) == 1  # it stays there
