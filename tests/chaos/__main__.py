@@ -50,7 +50,6 @@ def main() -> int:
 
 
 def is_broken(figures: Figures) -> bool:
-    """Whether a promise was broken."""
     return any(
         getattr(figures, name)
         for name in ("violations", "lost_updates", "orphans", "overlong", "hung")
@@ -58,7 +57,6 @@ def is_broken(figures: Figures) -> bool:
 
 
 def line_of(figures: Figures) -> str:
-    """Return a row of the table."""
     cells = (f"{getattr(figures, name):>{len(name)}}" for name in COLUMNS)
     return f"{figures.client:12} {figures.leases_per_second:9.1f}  " + "  ".join(cells)
 

@@ -32,7 +32,6 @@ class Semaphore(NamedTuple):
     first: int
 
     def number(self, slot: int) -> int:
-        """Return the number of a slot as a resource."""
         if not 0 <= slot < self.permits:
             raise ValueError(f"slot {slot} of {self}")
         return self.first + slot
@@ -47,7 +46,6 @@ class Habits:
         self._keeps = random.Random(f"{seed}/keeps").random() < KEEPERS
 
     def call(self) -> str:
-        """Draw what to do."""
         if self._keeps and self._random.random() < 0.5:
             return self._random.choice(KEEPS)
         return self._random.choice(CALLS)
@@ -64,7 +62,6 @@ class Habits:
         return self.resource()
 
     def several(self, most: int) -> tuple[int, ...]:
-        """Draw some resources, each once."""
         count = self._random.randrange(2, most + 1)
         return tuple(sorted({self.resource() for _ in range(count)}))
 
@@ -85,7 +82,6 @@ class Habits:
         return self._random.choice(LONG_WORK if is_long else WORK)
 
     def kept_work(self) -> float:
-        """Draw how long to hold a lease that is kept (s)."""
         return self._random.choice(KEPT_WORK)
 
     def timeout(self) -> float:
@@ -102,5 +98,4 @@ class Habits:
 
 
 def name_of(resource: int) -> str:
-    """Return the key of a resource."""
     return f"chaos:{resource}"

@@ -37,16 +37,13 @@ class Ledger:
         self._windows = os.open(path, flags | os.O_APPEND, 0o600)
 
     def read(self, resource: int) -> int:
-        """Return a resource's number."""
         data = os.pread(self._numbers, NUMBER.size, NUMBER.size * resource)
         return int(NUMBER.unpack(data)[0]) if data else 0
 
     def write(self, resource: int, value: int) -> None:
-        """Set a resource's number."""
         os.pwrite(self._numbers, NUMBER.pack(value), NUMBER.size * resource)
 
     def note(self, window: Window) -> None:
-        """Keep a window."""
         os.write(self._windows, RECORD.pack(*window))
 
 

@@ -27,7 +27,6 @@ WAIT = 0.3  # s; what a block waits for others
 
 
 async def call(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a method of either client."""
     result = method(*arguments, **options)
     return await result if inspect.isawaitable(result) else result
 
@@ -59,7 +58,6 @@ class Life:
         self._held: list[Any] = []
 
     def run(self) -> None:
-        """Live in a thread."""
         with suppress(StopIteration):
             self.live().send(None)
 

@@ -68,12 +68,10 @@ class Population:
         self.go_on(place, generation)
 
     def stop(self, place: int) -> None:
-        """Let a process stand still."""
         self._places[place][0].send_signal(signal.SIGSTOP)
         self._stopped_ns[place] = now_ns()
 
     def go_on(self, place: int, generation: int = 0) -> None:
-        """Let it go on."""
         began_ns = self._stopped_ns.pop(place, None)
         if began_ns is not None:
             process, present = self._places[place]
@@ -123,7 +121,6 @@ class Population:
         self.crashes.append(f"exit code {process.returncode}: {said[-2000:]}")
 
     def close(self) -> None:
-        """Kill what is left."""
         for process, _ in [*self._places, *((e.process, 0) for e in self._leaving)]:
             process.kill()
             process.wait()

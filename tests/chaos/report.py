@@ -30,11 +30,9 @@ class Report:
         self.is_closing = threading.Event()
 
     def say(self, kind: str, text: str = "") -> None:
-        """Write a line."""
         os.write(self._fd, f"{kind} {text!r}\n".encode())
 
     def error(self) -> None:
-        """Say which error is being handled."""
         self.say("error", traceback.format_exc(limit=-6))
 
     @contextmanager

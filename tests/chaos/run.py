@@ -27,8 +27,6 @@ NOTED = ("stall", "late", "error", "left")
 
 
 class Figures(NamedTuple):
-    """What a run came to."""
-
     client: str
     seconds: float
     leases: int
@@ -162,7 +160,6 @@ def count(
     client: str, seconds: float, folder: Path, faults: int, population: Population,
     going_on: Run, orphans: int,
 ) -> Figures:  # fmt: skip
-    """Read what the processes wrote down."""
     updates: Counter[int] = Counter()
     spoiled: set[int] = set()
     leases = 0

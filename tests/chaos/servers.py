@@ -57,7 +57,6 @@ class Servers:
                 connection.flushall()
 
     def strike(self, fault: Fault) -> None:
-        """Let a fault begin."""
         if fault.kind not in BRIEF:
             self._well_since[fault.target] = float("inf")
         elif fault.kind == "cut":
@@ -66,18 +65,15 @@ class Servers:
             self._do[fault.kind](fault.target)
 
     def heal(self, fault: Fault) -> None:
-        """Let it end."""
         with suppress(RuntimeError):  # killed while it was paused
             self._undo[fault.kind](fault.target)
         self._well_since[fault.target] = time.monotonic()
 
     def undisturbed(self) -> list[int]:
-        """Return the masters to which nothing has happened for some time."""
         now = time.monotonic()
         return [i for i, at in enumerate(self._well_since) if now - at > UNDISTURBED]
 
     def keys(self, masters: list[int]) -> list[Standing]:
-        """List the keys that stand on these masters."""
         found = []
         for i in masters:
             with suppress(redis.RedisError):
@@ -98,7 +94,6 @@ class Servers:
         return found
 
     def close(self) -> None:
-        """Close the connections of this object."""
         for connection in self._connections:
             connection.close()
 

@@ -49,8 +49,6 @@ TryOnce = Callable[[str], "Grant | None"]
 
 
 class Figures(NamedTuple):
-    """What a run came to."""
-
     client: str
     writes: int  # that the storage took
     stale: int  # ...and that overwrote one of a later holder
@@ -163,7 +161,6 @@ def run(client: str, seconds: float, seed: int, enough: int = 0) -> Figures:
 def started(
     client: str, path: str, seed: str, urls: list[str]
 ) -> subprocess.Popen[bytes]:
-    """Start one process."""
     argv = [sys.executable, "-m", "tests.chaos.storage", "--work", client, path, seed]
     return subprocess.Popen([*argv, *urls], stderr=subprocess.DEVNULL)  # a peer's log
 
@@ -209,7 +206,6 @@ class Trouble:
 
 
 def figures_of(client: str, path: str) -> Figures:
-    """Count what the storage has noted."""
     with closing(sqlite3.connect(path)) as storage:
         counts = {
             kind: storage.execute(
@@ -221,7 +217,6 @@ def figures_of(client: str, path: str) -> Figures:
 
 
 def main() -> int:
-    """Run one client or all; say what got through."""
     if sys.argv[1:2] == ["--work"]:
         work(*sys.argv[2:])
     parser = argparse.ArgumentParser("python -m tests.chaos.storage")

@@ -37,7 +37,6 @@ GRACE = 20.0  # s; what a call may take at the end
 
 
 def main() -> None:
-    """Work until a signal says otherwise."""
     client, folder, generation, seed, is_guarded, *urls = sys.argv[1:]
     warnings.simplefilter("ignore")  # a peer's, as its log is
     logging.disable()
@@ -111,7 +110,6 @@ def live(
 
 
 def say_of(report: Report, stats: Stats) -> None:
-    """Tell how many grants took no round."""
     report.say("handed_on", str(stats.handed_on))
     report.say("lingered", str(stats.lingered))
 

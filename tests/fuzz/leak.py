@@ -38,7 +38,6 @@ def kept() -> Kept:
 
 
 def run_rounds(locks: FastRedlock, server: redis.Redis, rounds: int) -> None:
-    """Run so many rounds of all kinds, every one to its end."""
     for pair in range(rounds // 2):
         if pair % 16 == 0:
             assert locks.acquire("taken", timeout=0) is None

@@ -60,7 +60,6 @@ class QueueWalk:
         return waiting[0] if waiting else None
 
     def step(self) -> None:
-        """Let something happen."""
         self.now += 1
         (happening,) = self.random.choices(self.happenings, self.weights)
         happening()

@@ -228,7 +228,6 @@ async def run_tasks(
 
 
 def left_on(masters: LocalMasters) -> list[bytes]:
-    """List the keys of locks that are left."""
     found: set[bytes] = set()
     for url in masters.urls:
         with redis.Redis.from_url(url) as server:

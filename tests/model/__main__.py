@@ -11,7 +11,6 @@ from .fencing import search
 
 
 def main() -> int:
-    """Run the cases, print a line for each and what a violation needs."""
     parser = argparse.ArgumentParser(prog="python -m tests.model")
     parser.add_argument("--long", action="store_true", help="those that take minutes")
     parser.add_argument("--most", type=int, default=0, help="states of each; 0: all")

@@ -50,8 +50,6 @@ class World(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a search came to."""
-
     states: int
     trace: tuple[str, ...]  # of a violation, the shortest; empty: there is none
     violation: str
@@ -288,7 +286,6 @@ def is_under_way(clients: tuple[Client, ...], key: tuple[int, int]) -> bool:
 
 
 def put(of: tuple[Any, ...], place: int, value: Any) -> tuple[Any, ...]:
-    """Return a tuple with another value in one place."""
     return (*of[:place], value, *of[place + 1 :])
 
 
@@ -303,12 +300,10 @@ def with_master(state: State, m: int, master: Master) -> State:
 
 
 def name(client: int, number: int) -> str:
-    """Name a round."""
     return f"{'ABC'[client]}{number}"
 
 
 def told(kind: str, said: int) -> str:
-    """Say what a master answered."""
     if kind == RELEASE:
         return "done"
     return "refused" if said == REFUSED else f"has {said}"

@@ -34,7 +34,6 @@ class Mutant(NamedTuple):
 
 
 def parsed(text: str) -> tuple[Mutant, ...]:
-    """Return the mutants of a catalogue."""
     text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)  # the machines' names
     head, *blocks = text.strip().split("\n\n")
     named = dict(line.split(" = ") for line in head.splitlines())

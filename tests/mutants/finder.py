@@ -53,8 +53,6 @@ class Token(NamedTuple):
 
 
 class Found(NamedTuple):
-    """A part of a file."""
-
     path: Path
     start: int
     end: int
@@ -132,7 +130,6 @@ class Source:
                 yield Found(self.path, first.start, last.end, is_statement)
 
     def find_text(self, wanted: str) -> Iterator[Found]:
-        """Return where the file has these words, however far apart."""
         pattern = r"\s+".join(map(re.escape, wanted.split()))
         for match in re.finditer(pattern, self.text):
             yield Found(self.path, match.start(), match.end())
@@ -163,8 +160,6 @@ def _defined(statement: list[str]) -> str | None:
 
 
 class Product:
-    """The sources under a folder."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         paths = [

@@ -68,7 +68,6 @@ end
 
 
 def changed(folder: Path, place: str, old: str, new: str = "") -> str:
-    """Return what one edit makes of a small product."""
     for name, text in (("src_cython/held.pyx", SOURCE), ("fastredlock/a.lua", LUA)):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)

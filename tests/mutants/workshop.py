@@ -149,5 +149,4 @@ class Workshop:
 
 
 def deselected(tests: Sequence[str]) -> list[str]:
-    """Return the options that leave these tests out."""
     return [f"--deselect={test}" for test in tests]

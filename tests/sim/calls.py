@@ -171,5 +171,4 @@ class Awaited:
 
 
 def sleeping(seconds: float) -> Steps:
-    """Sleep."""
     yield SLEEP, int(seconds * 1e9)

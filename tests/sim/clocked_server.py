@@ -32,7 +32,6 @@ class Client:
         self.ask((b"HELLO", b"3"))
 
     def ask(self, *commands: tuple[bytes, ...]) -> list[Any]:
-        """Send commands; return their replies."""
         self._socket.sendall(b"".join(map(encoded, commands)))
         replies: list[Any] = []
         while len(replies) < len(commands):
@@ -79,7 +78,6 @@ class ClockedServer:
         (self.url,) = self.masters.urls
 
     def set_time(self, now_us: int) -> None:
-        """Set the clock (us since 1970)."""
         self.now_us = now_us
         self._clock[:8] = struct.pack("=q", now_us)
 
@@ -89,6 +87,5 @@ class ClockedServer:
 
 
 def encoded(words: tuple[bytes, ...]) -> bytes:
-    """Encode a command."""
     bulks = b"".join(b"$%d\r\n%b\r\n" % (len(word), word) for word in words)
     return b"*%d\r\n" % len(words) + bulks

@@ -34,7 +34,6 @@ __path__.append(str(Path(__file__).parents[4] / "tests" / "sim"))
 
 
 def is_compiled() -> bool:
-    """Whether this is the compiled simulator."""
     return not world.__file__.endswith(".py")
 
 
@@ -49,7 +48,6 @@ def run_again(arguments: list[str]) -> NoReturn:
 
 
 def sources() -> list[Path]:
-    """List the files that are compiled, or say how."""
     compiled = [HERE / f"{module}.py" for module in MODULES]
     return [*compiled, *sorted(HERE.glob("*.pxd"))]
 

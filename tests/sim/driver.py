@@ -60,7 +60,6 @@ class Driver:
     # --- blocking_run -----------------------------------------------------------------
 
     def run(self, worker: Worker, round: Round) -> Steps:
-        """Run a round until it is closed; a lost one is rolled back."""
         worker.round = round
         try:
             yield CHECKPOINT

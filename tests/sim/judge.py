@@ -80,7 +80,6 @@ class Violation(Exception):  # noqa: N818 - it is what we look for, not an error
 
 
 def keys_of(lease: BaseLease | Permit) -> tuple[bytes, ...]:
-    """Return the keys of a lease, be it one or several."""
     return lease._round.keys or (lease._round.resource,)
 
 
@@ -138,7 +137,6 @@ class Judge:
         self._begins: dict[bytes, list[int]] = {}  # of a rate, true ns
 
     def fail(self, promise: str, text: str) -> None:
-        """End the run."""
         self.world.tell(f"{promise}: {text}")
         raise Violation(f"{promise} at {self.world.now_ns / 1e9:.6f} s: {text}")
 
@@ -190,7 +188,6 @@ class Judge:
         self.permits[name] = max(permits, self.permits.get(name, 0))
 
     def on_slot(self, round: Round, permits: int) -> None:
-        """An acquire of a slot has one."""
         if not 0 <= round.slot < permits:
             self.fail(
                 "I14",
@@ -236,7 +233,6 @@ class Judge:
     # --- I11 --------------------------------------------------------------------------
 
     def on_granted(self, lease: BaseLease) -> None:
-        """An acquire has returned a lease."""
         fence = lease._round.fence
         if fence is None or not lease.is_valid:  # one that is over counts for nobody
             return
@@ -288,7 +284,6 @@ class Judge:
     # --- I13 --------------------------------------------------------------------------
 
     def on_rested(self, process: Process, holder: Round, until_ns: int) -> None:
-        """A key was released, and rests in its process."""
         now_ns, token = process.now_ns(), holder.token
         if (
             not now_ns
@@ -327,7 +322,6 @@ class Judge:
                 self.fail("I13", f"{token.decode()} rests, and its time is over")
 
     def on_closed(self, process: Process, operation: int, round: Round) -> None:
-        """A round has its verdict."""
         if operation == INSPECT:  # of a semaphore: a hint, and no vote
             return
         is_won = round.is_won
@@ -399,7 +393,6 @@ class Judge:
     def on_executed(
         self, connection: Connection, question: Question, reply: bytes
     ) -> None:
-        """A server has executed a command."""
         operation, token, _ = question
         at = (connection.index, token)
         if self.world.log is not None:
@@ -442,12 +435,10 @@ class Judge:
     def on_ended(
         self, process: Process, token: bytes, how: str, is_undone: bool
     ) -> None:
-        """A token has no more right to a key."""
         if token not in self.ended:
             self.ended[token] = Ended(process, how, is_undone, self.world.now_ns)
 
     def on_close(self, process: Process) -> None:
-        """A process closes its client."""
         process.closed_ns = now_ns = self.world.now_ns
         process.well_at_close = {
             index
@@ -500,7 +491,6 @@ class Judge:
             self.fail("I10", f"{name_of(lease)} is over, and not told lost")
 
     def on_told(self, process: Process, lease: BaseLease) -> None:
-        """The loss of a lease is told."""
         self.on_validity(process, lease)
         if lease.is_valid:
             self.fail("I10", f"{name_of(lease)} is told lost, and valid")
@@ -520,7 +510,6 @@ class Judge:
             )
 
     def on_release_called(self, process: Process, lease: BaseLease) -> None:
-        """A lease is being released."""
         if not process.engine.is_closed:  # else the call raises, and says so
             self.on_ended(process, lease._round.token, "released", is_undone=False)
         self.on_validity(process, lease)
@@ -528,7 +517,6 @@ class Judge:
     def on_released(
         self, process: Process, lease: BaseLease, status: ReleaseStatus
     ) -> None:
-        """A release has told its outcome."""
         if status is ReleaseStatus.UNKNOWN:
             return
         for key in keys_of(lease):

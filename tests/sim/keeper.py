@@ -28,8 +28,6 @@ LATE_NS = 20 * MS  # for which a worker that is ready may have to wait for anoth
 
 
 class SimKeeper:
-    """Keep the leases of one process."""
-
     def __init__(self, process: Process, worker: Worker) -> None:
         self._process = process
         self._worker = worker
@@ -42,7 +40,6 @@ class SimKeeper:
         worker.start(self._live())
 
     def keep(self, lease: Lease) -> None:
-        """Keep a lease from now on."""
         kept = validity_of(lease)
         kept.until_ns = None
         self._kept.append(kept)

@@ -37,7 +37,6 @@ class Orphans:
         self.looks = 0
 
     def look(self) -> None:
-        """Look now, and again later."""
         self.looks += 1
         judge = self._judge
         for server in judge.servers:

@@ -110,7 +110,6 @@ class Process:
     # --- what a worker asks -----------------------------------------------------------
 
     def run(self, round: Round) -> Steps:
-        """Run a round until it is closed; a lost one is rolled back."""
         operation = self.judge.on_round(self, round)
         if self.running is None:
             raise RuntimeError("a round without a worker")
@@ -132,7 +131,6 @@ class Process:
         worker.start(self._driver.watch(worker))
 
     def undo(self, round: Round) -> None:
-        """Roll back a round whose caller will not get it (blocking_abandon)."""
         self._driver.undo(round)
 
     def close(self) -> Steps:
@@ -217,11 +215,9 @@ class Process:
     # --- what the world asks ----------------------------------------------------------
 
     def ready_count(self) -> int:
-        """Count the masters that take commands."""
         return sum(state is MasterState.READY for state, _ in self.engine.states)
 
     def is_opening(self) -> bool:
-        """Whether some connection is on its way."""
         opening = MasterState.CONNECTING, MasterState.HANDSHAKE
         return any(state in opening for state, _ in self.engine.states)
 
@@ -257,13 +253,11 @@ class Process:
         return max(path.calm_from_ns, server.calm_from_ns, self.paused_until_ns)
 
     def crash(self) -> None:
-        """End the process: its kernel closes its connections."""
         self.world.tell(f"process {self.index} crashes")
         self.is_crashed = True
         self._end()
 
     def exit(self) -> None:
-        """End the process in good order, its client closed or not."""
         self.world.tell(f"process {self.index} exits")
         self.exited_ns = self.world.now_ns
         self._end()

@@ -47,7 +47,6 @@ def said_of_gate(reply: bytes) -> bytes:
 
 
 def vote_of(operation: int, reply: bytes) -> int:
-    """Return which vote a reply is; an error is none for us."""
     reply = said_of_gate(reply)
     if reply[:1] == b":" and len(reply) > LONGEST_CODE:  # the number of a grant
         return GRANTED

@@ -203,7 +203,6 @@ class Schedule:
     # --- the run ----------------------------------------------------------------------
 
     def run(self) -> Outcome:
-        """Run it to its end or to the first violation."""
         original = _attempt.draw_fraction
         _attempt.draw_fraction = self.world.random.random  # the only other chance
         violation, mistakes = "", by_hand_queue_mistakes()

@@ -74,7 +74,6 @@ class Server:
         return self.clock.read(self.world.now_ns) // 1000
 
     def start(self) -> None:
-        """Begin a process: new run_id, no scripts."""
         self._starts += 1
         run_id = b"%020x%020x" % (self.index, self._starts)
         self.model.start(run_id, self.now_us() // 1_000_000 - self.age_s)
@@ -84,7 +83,6 @@ class Server:
         self.calm_from_ns = FOREVER_NS if self.refuses else calm_ns
 
     def stop(self, is_losing: bool) -> None:
-        """End the process, with its connections; with its keys where is_losing."""
         self.world.tell(f"server {self.index} stops, loses keys: {is_losing}")
         self.is_down = True
         self.calm_from_ns = FOREVER_NS
@@ -176,7 +174,6 @@ class Server:
             connection.answer(question, reply)
 
     def new_reader(self) -> Reader:
-        """Return a parser for one connection's commands."""
         return Reader(notEnoughData=INCOMPLETE)
 
     # --- its keys, for the judges and the faults --------------------------------------
@@ -188,7 +185,6 @@ class Server:
         return value if isinstance(value, bytes) else None
 
     def tokens(self) -> list[tuple[bytes, bytes]]:
-        """Return all keys that are strings, with their values."""
         return [(key, value) for key, value in self._items() if type(value) is bytes]
 
     def _items(self) -> list[tuple[bytes, object]]:
@@ -220,7 +216,6 @@ class Server:
         return self.model.keys.zrange(key, 0, -1) if isinstance(value, dict) else []
 
     def queues(self) -> list[bytes]:
-        """List the resources that have a queue."""
         return [
             key.removeprefix(QUEUE)
             for key, value in self._items()
@@ -234,7 +229,6 @@ class Server:
         self._push()
 
     def publish(self, channel: bytes, text: bytes) -> None:
-        """Send a message, as anybody may."""
         self.model.pushes.publish(channel, text)
         self._push()
 

@@ -57,7 +57,6 @@ class Draw:
         self.slots = [self.semaphore + number for number in (b"0", b"1", b"2")]
 
     def names(self) -> list[bytes]:
-        """List all names of keys."""
         own = [
             self.prefix + b"fastredlock:" + kind + lock
             for kind in (b"queue:", b"turn:", b"fence:")
@@ -75,12 +74,10 @@ class Draw:
         return (*how, b"%d" % len(keys), *keys, *arguments)
 
     def step_us(self) -> int:
-        """Draw the time until the next command."""
         (step_us,) = self.random.choices(STEPS_US, OFTEN)
         return step_us
 
     def commands(self) -> Iterator[Words]:
-        """Draw commands, without end."""
         choice = self.random.choice
         kinds = (self.of_locks, self.of_queues, self.of_queues, self.of_queues)
         kinds = (*kinds, self.of_queues, self.of_numbers, self.of_servers)
@@ -89,7 +86,6 @@ class Draw:
             yield choice(choice(kinds)())
 
     def of_locks(self) -> list[Words]:
-        """Draw commands of locks."""
         draw, script = self.random, self.script
         key, token = draw.choice(self.locks), draw.choice(TOKENS)
         ttl = draw.choice((b"90", b"5000", b"60000"))
@@ -110,7 +106,6 @@ class Draw:
         ]
 
     def of_queues(self) -> list[Words]:
-        """Draw commands of queues."""
         draw, script = self.random, self.script
         key, token = draw.choices(self.locks, (6, 2, 1))[0], draw.choice(TOKENS)
         process = draw.choice(PROCESSES)
@@ -167,7 +162,6 @@ class Draw:
         ]
 
     def of_numbers(self) -> list[Words]:
-        """Draw commands of numbers."""
         draw = self.random
         key, token = draw.choice(self.locks), draw.choice(TOKENS)
         number = draw.choice((b"5", b"50", b"150", b"9007199254740990"))

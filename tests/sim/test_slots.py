@@ -28,7 +28,6 @@ class Story(Stage):
         return self.leases["it"]
 
     def begin(self, worker: Worker, slots: Slots, timeout_ns: int, name: str) -> None:
-        """Let a worker begin to ask for a slot."""
 
         def steps() -> Iterator[tuple[str, int]]:
             self.leases[name] = yield from worker.acquire(slots, 5000, timeout_ns)

@@ -58,7 +58,6 @@ class Queue(Stage):
         return worker
 
     def gate(self) -> int:
-        """Return the index of the one server that has the queue."""
         (index,) = [s.index for s in self.servers if s.waiting(KEY)]
         return index
 
@@ -66,7 +65,6 @@ class Queue(Stage):
         return self.servers[self.gate()]
 
     def took_ns(self) -> int:
-        """Return the time from the release to the next grant."""
         assert self.granted, "nobody has it"
         return self.granted[0][1] - self.released_ns
 

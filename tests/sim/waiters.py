@@ -84,8 +84,6 @@ def keys_of(worker: Worker) -> list[bytes]:
 
 
 class Waiters:
-    """Looks at those who wait, again and again."""
-
     def __init__(self, world: World, judge: Judge, processes: list[Process]) -> None:
         self._world = world
         self._judge = judge
@@ -98,7 +96,6 @@ class Waiters:
         self._fewest: dict[bytes, tuple[int, int]] = {}
 
     def look(self) -> None:
-        """Look now, and again later."""
         waiting = [
             worker
             for process in self._processes

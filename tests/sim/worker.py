@@ -75,8 +75,6 @@ class Habits:
 
 
 class Worker:
-    """One thread of a process."""
-
     def __init__(self, process: Process, habits: Habits, until_ns: int) -> None:
         self.process = process
         self.world = process.world
@@ -99,13 +97,11 @@ class Worker:
         process.workers.append(self)
 
     def start(self, steps: Iterator[tuple[str, int]]) -> None:
-        """Begin to do these steps."""
         self._steps = steps
         self.is_done = False
         self.wake_soon()
 
     def end(self) -> None:
-        """Never run again."""
         self.is_done = True
         self._turn += 1
         self.awaits = ""
@@ -294,7 +290,6 @@ class Worker:
         return locks.acquire_all(resources, ttl=ttl, timeout=timeout)
 
     def on_run(self, operation: int, round: Round) -> None:
-        """A round of one of its calls begins."""
         if operation == ACQUIRE:
             self.tried = round
         elif self.lease is not None:
@@ -305,7 +300,6 @@ class Worker:
                 judge.on_release_called(self.process, self.lease)
 
     def extend(self, lease: Any, ttl: float | None = None) -> Iterator[Any]:
-        """As Lease.extend."""
         process, judge = self.process, self.process.judge
         self.lease = lease
         try:
@@ -318,7 +312,6 @@ class Worker:
             judge.on_validity(process, lease)
 
     def release(self, lease: Any) -> Iterator[Any]:
-        """As Lease.release."""
         status = yield from self._end(lease, lease.release)
         if status is not ReleaseStatus.GONE or lease._status is status:
             self.process.judge.on_released(self.process, lease, status)

@@ -41,7 +41,6 @@ class World:
 
     @property
     def events(self) -> int:
-        """How many events there were."""
         return self._made - len(self._agenda)
 
     @property
@@ -90,7 +89,6 @@ class World:
         self.now_ns = until_ns
 
     def tell(self, text: str) -> None:
-        """Add a line to the story, where one is kept."""
         if self.log is not None:
             self.log.append(f"{self.now_ns / 1e9:12.6f}  {text}")
 
@@ -100,7 +98,6 @@ class World:
         return low + int((high - low) * draw * draw)
 
     def chance(self, probability: float) -> bool:
-        """Draw whether something happens."""
         return self.fraction() < probability
 
 
@@ -114,7 +111,6 @@ class Clock:
         self.rate_ppm = rate_ppm
 
     def read(self, true_ns: int) -> int:
-        """Return what it shows at a true time."""
         return self.origin_ns + true_ns * (1_000_000 + self.rate_ppm) // 1_000_000
 
     def true_at(self, shown_ns: int) -> int:
