@@ -98,19 +98,14 @@ def raw() -> Iterator[Callable[..., redis.Redis]]:
         )
 
 
-# Tests in these run over the drivers; those of some files over uvloop as well: where
-# sockets and timers decide, the loops differ.
 OVER_DRIVERS = (
     *("tests.behaviour.", "tests.faults.", "tests.setups.test_credentials"),
-    *(
-        "tests.setups.test_otel",
-        "tests.setups.test_prometheus",
-        "tests.setups.test_tls",
-    ),
+    *("tests.setups.test_otel", "tests.setups.test_prometheus"),
+    "tests.setups.test_tls",
 )
 OVER_LOOPS = (
-    *("test_closing", "test_outages", "test_release", "test_waiting_in_turn"),
-    *("test_masters", "test_connections", "test_late", "test_credentials", "test_tls"),
+    *("test_closing", "test_outages", "test_masters", "test_connections"),
+    *("test_late", "test_credentials", "test_tls"),
 )
 
 
@@ -149,6 +144,14 @@ def make_locks(driver: str) -> Iterator[Callable[..., FastRedlock]]:
         yield lambda masters, *args, **options: made.enter_context(
             make(masters, *args, **options)
         )
+
+
+@pytest.fixture
+def holder(make_locks: Callable[..., FastRedlock], urls: list[str]) -> FastRedlock:
+    """Make another one, which is connected as well."""
+    locks = make_locks(urls)
+    locks.connect()
+    return locks
 
 
 @pytest.fixture

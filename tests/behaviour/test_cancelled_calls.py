@@ -51,7 +51,7 @@ from tests.support.cancellation import (
 )
 from tests.support.keys import KEY, NOBODY, delete, is_empty, set_all, settled_values
 from tests.support.loop_calls import taken
-from tests.support.proxy import Proxy, proxied
+from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.waiting import PATIENCE, turn, until
 
 
@@ -379,8 +379,7 @@ def slow(world: World) -> Iterator[list[Proxy]]:
     """Stand five proxies before the servers, which add 3 ms each way."""
     world.lag = 0.01
     with proxied(world.urls) as proxies:
-        for proxy in proxies:
-            proxy.set(delay=0.003)
+        set_each(proxies, delay=0.003)
         world.urls = [proxy.url for proxy in proxies]
         yield proxies
 
@@ -446,8 +445,7 @@ async def test_call_when_cancelled_while_replies_are_dropped_then_leaves_no_key(
             locks = FastRedlock(world.urls)
             await locks.connect()
             lease = None if call == "acquire" else await taken(locks, ttl=60)
-            for proxy in slow:
-                proxy.set(drops_replies=True)
+            set_each(slow, drops_replies=True)
             await cut_after(at, work_of(call, locks, lease))
             for proxy in slow:
                 proxy.set(drops_replies=False)

@@ -30,10 +30,17 @@ from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import KEY, NOBODY, flush_scripts, is_empty, settled_values
+from tests.support.keys import (
+    KEY,
+    NOBODY,
+    flush_scripts,
+    is_empty,
+    set_all,
+    settled_values,
+)
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import beside_connections, open_files, run_to_its_end
-from tests.support.proxy import Proxy, proxied
+from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.threads import later
 from tests.support.waiting import settled, stopwatch, wait_until
 
@@ -103,8 +110,7 @@ def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
 
     with proxied(masters.urls) as proxies:
         locks = connected(make_locks([proxy.url for proxy in proxies]))
-        for proxy in proxies:
-            proxy.set(delay=0.01)
+        set_each(proxies, delay=0.01)
         thread = Thread(target=take)
         thread.start()
         time.sleep(at)  # it is in each part of its round trip
@@ -230,12 +236,10 @@ def test_close_when_a_thread_waits_and_all_masters_are_silent_then_ends_in_its_t
 
 
 def connections(server: redis.Redis) -> int:
-    """Count the connections of all FastRedlocks to a server."""
     return len(connection_ids(server))
 
 
 def connection_ids(server: redis.Redis) -> set[str]:
-    """Return the ids of the connections of all FastRedlocks to a server."""
     clients = server.client_list()
     return {each["id"] for each in clients if each["name"] == "fastredlock"}
 
@@ -314,8 +318,7 @@ def test_close_when_done_then_leaves_no_connection_and_no_descriptor(
 def test_close_when_a_round_was_just_lost_then_its_release_still_arrives(
     make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    for server in servers[:3]:
-        server.set(KEY, "another")
+    set_all(servers[:3], "another")
     with FastRedlock(urls) as locks:
         assert locks.acquire(KEY, timeout=0) is None
     assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]

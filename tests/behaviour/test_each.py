@@ -26,6 +26,7 @@ from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import (
     NOBODY,
     delete,
+    flush,
     flush_scripts,
     is_empty,
     set_all,
@@ -35,13 +36,13 @@ from tests.support.keys import (
 )
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import Fork
-from tests.support.proxy import Proxy, proxied
+from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.threads import Interrupt, alarm, in_threads, interrupt
 from tests.support.waiting import settled, stopwatch, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(100)]
-MANY = 10_000
+MANY = 5_000  # several windows of what is in flight
 SEVERAL: dict[str, Any] = {
     "each": lambda locks, *args, **options: locks.acquire_each(*args, **options),
     "all": lambda locks, *args, **options: locks.acquire_all(*args, **options),
@@ -265,16 +266,6 @@ def test_all_when_one_is_held_then_takes_none(
         assert other.acquire(name, timeout=2)
 
 
-def test_all_when_a_majority_holds_one_then_all_are_rolled_back_elsewhere(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    set_all(servers[:3], b"another", "b")
-    assert locks.acquire_all(["a", "b"], timeout=0) is None
-    assert settled_values(servers, NOBODY, "a") == NOBODY
-    wanted = [b"another"] * 3 + [None] * 2
-    assert settled_values(servers, wanted, "b") == wanted
-
-
 @pytest.mark.parametrize("count", [2, 300])
 def test_lease_of_all_when_used_then_extends_and_releases_all(
     locks: FastRedlock, servers: Servers, count: int
@@ -386,8 +377,7 @@ def test_acquire_each_when_the_round_uses_the_validity_up_then_raises_and_undoes
 ) -> None:
     with proxied(urls) as proxies:
         locks = connected(make_locks([proxy.url for proxy in proxies], round_timeout=5))
-        for proxy in proxies:
-            proxy.set(delay=0.03)
+        set_each(proxies, delay=0.03)
         with pytest.raises(ValidityExhaustedError, match="item:0"):
             locks.acquire_each(NAMES, ttl=0.05)
         for proxy in proxies:
@@ -521,8 +511,7 @@ def test_threads_when_they_want_the_same_in_opposite_order_then_each_has_one_hol
         takes = [lambda order=order: take(order) for order in (1, -1, 1, -1)]
         held = [name for taken in in_threads(takes) for name in taken]
         assert len(held) == len(set(held))
-        for server in servers:
-            server.flushall()
+        flush(servers)
 
 
 @pytest.mark.slow
@@ -548,10 +537,10 @@ def test_processes_when_they_name_all_in_opposite_order_then_all_get_through(
 
 
 @pytest.mark.slow
-def test_ten_thousand_of_big_keys_when_one_master_is_stalled_and_one_slow_then_go(
+def test_thousands_of_big_keys_when_one_master_is_stalled_and_one_slow_then_go(
     make_locks: MakeLocks, masters: LocalMasters
 ) -> None:
-    names = [f"{i:05}" * 200 for i in range(MANY)]  # 10 MB for each master
+    names = [f"{i:05}" * 200 for i in range(MANY)]  # 5 MB for each master
     with Proxy(masters.urls[1]) as slow:
         urls = [masters.urls[0], slow.url, *masters.urls[2:]]
         locks = connected(make_locks(urls, ttl=60))

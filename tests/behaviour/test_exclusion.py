@@ -36,7 +36,6 @@ from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, values
 from tests.support.lock_process import line_of, take, worker
-from tests.support.masters import stop
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy
 from tests.support.waiting import PATIENCE, wait_until
@@ -130,7 +129,6 @@ def test_lost_round_when_the_next_attempt_is_far_off_then_is_undone_before_the_d
 
 
 def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
-    """Return what the server was asked, in the order in which it did it."""
     words: list[list[str]] = []
     while words[-1:] != [last]:
         words.append(monitor.next_command()["command"].split())
@@ -364,17 +362,6 @@ def test_holders_when_split_then_tell_each_master_apart_in_configured_order(
     assert [vote.remaining_ms for vote in holders[:4]] == [-1] * 4
     names = [url.removeprefix("redis://").removesuffix("/0") for url in urls]
     assert [vote.master for vote in holders] == names
-
-
-def test_holders_when_masters_are_down_then_say_why_for_each(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    locks = connected(make_locks(masters.urls))
-    assert locks.acquire(KEY)
-    stop(masters, 4)
-    locks.holders(KEY)  # finds the connections cut
-    votes = [vote.vote for vote in locks.holders(KEY)]
-    assert votes == [Vote.FAILED] * 4 + [Vote.TAKEN]
 
 
 # --- broken by people, for a holder that cannot ---------------------------------------

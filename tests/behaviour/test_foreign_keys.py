@@ -97,8 +97,7 @@ def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
     held = granted(make_locks(urls).acquire("held", ttl=60))
     assert locks.acquire("held", timeout=0.3) is None
     assert caplog.messages == []
-    for server in servers:
-        server.set(KEY, "cached")
+    set_all(servers, "cached")
     for _ in range(2):
         assert locks.acquire(KEY, timeout=0.3) is None
     assert caplog.messages == [
@@ -120,8 +119,7 @@ def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
         return str(raised.value)
 
     lock = partial(make_locks(urls).lock, KEY)
-    for server in servers:
-        server.set(KEY, "cached")
+    set_all(servers, "cached")
     assert HINT not in error(0)  # not known yet
     assert f" ms {HINT}: 0 of 5 granted" in error(0.4)
     assert HINT in error(0)

@@ -30,12 +30,12 @@ from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
-from tests.support.keys import KEY, NOBODY, delete, settled_values, values
+from tests.support.keys import KEY, NOBODY, delete, flush, settled_values, values
 from tests.support.loop_calls import until_cancelled
-from tests.support.masters import pause, resume, stop
+from tests.support.masters import pause, resume
 from tests.support.noted import handled
 from tests.support.threads import later
-from tests.support.waiting import SLACK, settled, stopwatch, wait_until
+from tests.support.waiting import SLACK, settled, wait_until
 
 TTL = 1.0  # s; a process that stands still for half of it loses nothing
 BEYOND = 1.3 * TTL
@@ -43,7 +43,6 @@ pytestmark = pytest.mark.slow
 
 
 def keepers() -> int:
-    """Count the threads that keep something."""
     return sum(thread.name == "fastredlock keeper" for thread in threading.enumerate())
 
 
@@ -109,22 +108,6 @@ def test_block_when_it_is_longer_than_the_ttl_then_holds_to_its_end(
     assert told.calls == []
 
 
-def test_lease_when_the_bound_is_reached_then_ends_and_is_told(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    told = Told()
-    with stopwatch() as elapsed:
-        options: Any = {"keep_alive": 1.2 * TTL, "on_lost": told}
-        assert granted(locks.acquire(KEY, ttl=TTL, **options)).lost.wait(60)
-    assert 1.2 * TTL <= elapsed() <= 2.2 * TTL + SLACK
-    assert wait_until(lambda: told.calls)
-    assert "not renewed any more" in str(told.calls[0][1])
-    assert settled_values(servers, NOBODY) == NOBODY
-    lease = granted(locks.acquire(KEY, ttl=TTL / 2, keep_alive=True))
-    lease.keep_alive(False)
-    assert lease.lost.wait(60)
-
-
 def test_lease_when_nobody_refers_to_it_then_is_not_renewed_any_more(
     locks: FastRedlock, servers: Servers, driver: str
 ) -> None:
@@ -186,8 +169,7 @@ def test_keys_when_they_are_flushed_then_the_loss_is_told_at_the_next_renewal(
 ) -> None:
     told = Told()
     lease = granted(locks.acquire(KEY, ttl=3, keep_alive=True, on_lost=told))
-    for server in servers:
-        server.flushall()
+    flush(servers)
     assert lease.lost.wait(1.0 + SLACK)  # a third of the ttl
     assert not lease.is_valid
     assert settled(lambda: len(told.calls), 1) == 1
@@ -199,30 +181,25 @@ def test_keys_when_they_are_flushed_then_the_loss_is_told_at_the_next_renewal(
     assert lease.lost.is_set()
 
 
-@pytest.mark.parametrize(("count", "seconds"), [(3, 0.6), (1, 1.7)])
-def test_masters_when_a_few_are_away_or_a_quorum_for_a_while_then_nothing_is_lost(
-    masters: LocalMasters, make_locks: MakeLocks, count: int, seconds: float
+def test_quorum_when_it_is_away_for_a_while_then_nothing_is_lost(
+    masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
     told, locks = Told(), connected(make_locks(masters.urls, ttl=1.6))
     lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
-    assert not lease.lost.wait(0.2)
-    pause(masters, count)
-    assert not lease.lost.wait(seconds)
-    resume(masters, count)
+    pause(masters, 3)
+    assert not lease.lost.wait(0.6)
+    resume(masters, 3)
     assert wait_until(lambda: lease.remaining() > 1.2)
-    assert not lease.lost.wait(0.8)
     assert told.calls == []
     assert lease.release() is ReleaseStatus.RELEASED
 
 
-@pytest.mark.parametrize("harm", [pause, stop])
 def test_quorum_when_it_is_away_for_longer_then_the_loss_is_told_at_the_end(
-    masters: LocalMasters, make_locks: MakeLocks, harm: Any
+    masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
-    told, locks = Told(), connected(make_locks(masters.urls, ttl=1.2))
+    told, locks = Told(), connected(make_locks(masters.urls, ttl=0.9))
     lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
-    assert not lease.lost.wait(0.2)
-    harm(masters, 3)
+    pause(masters, 3)
     end = last_end(lease)
     assert lease.lost.is_set()
     assert settled(lambda: len(told.calls), 1) == 1
@@ -240,8 +217,7 @@ def test_with_block_when_the_lease_is_lost_then_says_so_on_leaving(
 
     def hold() -> None:
         with locks.lock(KEY, ttl=TTL, keep_alive=True) as lease:
-            for server in servers:
-                server.flushall()
+            flush(servers)
             assert lease.lost.wait(10)
 
     with pytest.raises(LeaseLostError, match="expired or ") as raised:
@@ -257,7 +233,7 @@ def test_loss_when_its_release_sees_it_first_then_is_told_once(
     noted: list[str] = []
     observer = SimpleNamespace(lost=lambda *_: noted.append("lost"))
     interval = sys.getswitchinterval()
-    with FastRedlock(urls, ttl=TTL, observer=observer) as locks:
+    with FastRedlock(urls, ttl=0.5, observer=observer) as locks:
         lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
         sys.setswitchinterval(30)  # the keeper does not run, as in a stopped process
         try:
@@ -271,7 +247,7 @@ def test_loss_when_its_release_sees_it_first_then_is_told_once(
             sys.setswitchinterval(interval)
         assert lease.lost.is_set()
         assert settled(lambda: (len(told.calls), noted), (1, ["lost"])) == (1, ["lost"])
-        time.sleep(TTL / 2)  # nothing more is told in it
+        time.sleep(0.3)  # nothing more is told in it
         assert (len(told.calls), noted) == (1, ["lost"])
 
 
@@ -305,21 +281,24 @@ def test_wait_when_the_lease_is_released_then_ends_without_a_loss(
 def test_wait_when_the_lease_is_not_kept_then_ends_with_its_validity(
     locks: FastRedlock,
 ) -> None:
-    lease = granted(locks.acquire(KEY, ttl=TTL))
+    lease = granted(locks.acquire(KEY, ttl=0.3))
     end = time.monotonic() + lease.remaining()
     assert lease.lost.wait()
     assert end <= time.monotonic() < end + SLACK
     with pytest.raises(LeaseLostError, match="its validity is over"):
         lease.check()
+    lease = granted(locks.acquire(KEY, ttl=0.3, keep_alive=True))
+    lease.keep_alive(False)
+    assert lease.lost.wait(2)
 
 
 def test_client_when_it_is_closed_then_nothing_is_renewed_and_the_loss_is_told(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:
-    told, locks = Told(), make_locks(urls, ttl=TTL)
+    told, locks = Told(), make_locks(urls, ttl=0.4)
     lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
     locks.close()
-    assert lease.lost.wait(2 * TTL)
+    assert lease.lost.wait(2)
     assert wait_until(lambda: told.calls)
 
 
@@ -376,12 +355,10 @@ class SlowObserver:
         self.lost_names: list[object] = []
 
     def extended(self, resource: object, remaining: float) -> None:
-        """Take long."""
         self.extensions += 1
         self._end.wait(self._seconds)
 
     def lost(self, resource: object, held: float, error: LeaseLostError) -> None:
-        """Note the loss."""
         self.lost_names.append(resource)
 
 
@@ -482,9 +459,9 @@ def test_leases_when_an_observer_is_slow_then_all_are_kept_and_losses_told(
     options: dict[str, Any] = {"keep_alive": True}
     options["on_lost"] = lambda lease, _: told.append(lease)
     leases = [granted(locks.acquire(f"k{i}", **options)) for i in range(20)]
-    time.sleep(3 * TTL)  # twenty renewals of 0.1 s take two thirds of it
+    # Of twenty renewals each takes 0.1 s: these take longer than the ttl.
+    assert wait_until(lambda: observer.extensions > 12)
     assert all(lease.is_valid for lease in leases)
-    assert observer.extensions > 10
     for lease in leases:
         delete(servers, str(lease.resource))
     began = time.monotonic()
@@ -503,7 +480,7 @@ def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_sa
     lease = granted(locks.acquire(KEY, keep_alive=True))
     del dropped  # not kept by the call that takes long, nor by one that waits
     gc.collect()
-    assert not lease.lost.wait(2 * TTL)
+    assert not lease.lost.wait(BEYOND)
     assert settled_values(servers, NOBODY, "dropped") == NOBODY
     assert len(locks._driver.keeper._notes) <= 2  # of each lease once
     delete(servers)
@@ -553,5 +530,5 @@ def test_lease_when_handlers_of_warnings_are_slow_or_exit_then_is_kept(
     lease = granted(locks.acquire(KEY, keep_alive=True))
     locks._driver.engine.unlogged.append((30, "somewhere", "is not as it should be"))
     with handled(emit):
-        assert not lease.lost.wait(1.6 * TTL)
+        assert not lease.lost.wait(BEYOND)
     assert set(calls) == {"fastredlock observer"}

@@ -58,17 +58,6 @@ async def test_body_when_its_lease_is_lost_then_is_cancelled_and_the_block_says_
     assert seen == ["cancelled", True, "CancelledError", True]
 
 
-@in_a_body
-async def test_lease_when_it_is_entered_itself_then_its_body_is_cancelled_as_well(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    lease = await taken(locks, keep_alive=True)
-    with pytest.raises(LeaseLostError):  # noqa: PT012
-        async with lease:
-            delete(servers)
-            await until_cancelled()
-
-
 @pytest.mark.parametrize("order", ["cancel", "cancel lose", "lose cancel"])
 @in_a_body
 async def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_frees_it(
@@ -222,6 +211,10 @@ async def of_lease(locks: FastRedlock) -> Any:
     return await taken(locks)
 
 
+async def of_kept(locks: FastRedlock) -> Any:
+    return await taken(locks, keep_alive=True)
+
+
 async def of_adopted(locks: FastRedlock) -> Any:
     return locks.adopt(KEY, (await taken(locks)).token)
 
@@ -230,7 +223,7 @@ async def of_several(locks: FastRedlock) -> Any:
     return locks.lock_all([KEY, "other"])
 
 
-@pytest.mark.parametrize("enter", [of_lock, of_lease, of_adopted, of_several])
+@pytest.mark.parametrize("enter", [of_lock, of_lease, of_kept, of_adopted, of_several])
 @pytest.mark.parametrize("is_extended", [False, True])
 @in_a_body
 async def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
@@ -300,7 +293,6 @@ async def test_task_when_its_lease_is_in_no_block_then_is_not_cancelled(
 
 
 async def items(locks: FastRedlock, waits: bool = False) -> AsyncIterator[int]:
-    """Yield numbers under a lock that is kept."""
     async with locks.lock(KEY, keep_alive=True):
         for number in range(3):
             if waits and number:

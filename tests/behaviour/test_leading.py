@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
 from contextlib import ExitStack, suppress
 from typing import Any
 
@@ -19,8 +18,8 @@ from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.loop_calls import until_cancelled
-from tests.support.proxy import Proxy
-from tests.support.waiting import stopwatch
+from tests.support.masters import stop
+from tests.support.proxy import Proxy, set_each
 
 TTL = 2.0  # s
 
@@ -46,30 +45,6 @@ def test_lead_when_the_body_ends_or_is_left_then_the_lease_is_released(
     lease = next(campaign)
     campaign.close()
     assert not lease.is_valid
-
-
-@blocking
-def test_lead_when_the_leader_ends_then_one_that_waits_follows_at_once(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    leads, ends = threading.Event(), threading.Event()
-
-    def lead() -> None:
-        for _ in locks.lead(KEY, ttl=10):
-            leads.set()
-            ends.wait(10)
-            break
-
-    thread = threading.Thread(target=lead)
-    thread.start()
-    assert leads.wait(10)
-    threading.Timer(0.2, ends.set).start()
-    other = make_locks(urls)
-    with stopwatch() as took:
-        for _ in other.lead(KEY, ttl=10):
-            break
-        assert 0.1 < took() < 5
-    thread.join()
 
 
 def test_lead_when_its_lease_is_lost_then_campaigns_again() -> None:
@@ -98,8 +73,7 @@ def test_lead_when_the_masters_are_away_then_waits_and_logs_it_once(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     masters = MemoryMasters(auto_advance=True)
-    masters.stop(0)
-    masters.stop(1)
+    stop(masters, 2)
 
     class Starting(Retry):
         def after_unreachable(self, draw: float) -> float:
@@ -137,8 +111,7 @@ def test_lead_when_a_quorum_answers_too_late_then_tries_again(
         masters = [proxy.url for proxy in proxies]
         locks = make_locks(masters, round_timeout=5, retry=retry)
         granted(locks.acquire(KEY)).release()
-        for proxy in proxies:
-            proxy.set(delay=0.6)
+        set_each(proxies, delay=0.6)
         campaign = locks.lead(KEY, ttl=0.5)
         assert next(campaign).is_valid
         campaign.close()
@@ -197,8 +170,7 @@ def test_awaitable_lead_when_lost_then_the_task_goes_on_and_campaigns_again() ->
 def test_awaitable_lead_when_the_masters_are_away_then_waits() -> None:
     async def main() -> None:
         masters = MemoryMasters()
-        masters.stop(0)
-        masters.stop(1)
+        stop(masters, 2)
         locks = LoopMemoryLocks(masters, ttl=10)
         task = asyncio.ensure_future(anext(locks.lead("r")))
         await locks.advance(30)

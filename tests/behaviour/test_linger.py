@@ -70,7 +70,6 @@ def kept(servers: Servers) -> set[bytes | None]:
 
 
 def watchers() -> list[str]:
-    """Name the threads that read recalls."""
     return [each.name for each in threading.enumerate() if each.name == RECALLS]
 
 
@@ -365,7 +364,6 @@ def use_a_loop_that_is_closed():
 """
 ENDS = {
     "the interpreter": "locks = made(); rest(locks)",
-    "a client that is dropped": "rest(made())",
     "a forked parent's": """
 locks = made()
 rest(locks)
@@ -435,7 +433,6 @@ def cohort(make_locks: MakeLocks, urls: list[str]) -> FastRedlock:
 
 
 def rounds_of_acquires(locks: FastRedlock) -> int:
-    """Count the acquires whose commands were sent."""
     stats = locks.stats()
     return stats.acquires.won - stats.handed_on
 
@@ -459,7 +456,6 @@ def test_callers_in_one_stay_then_are_granted_in_order_without_a_round(
 
 
 def take_one(locks: FastRedlock) -> Any:
-    """Return a lease of the key."""
     return granted(locks.acquire(KEY, ttl=TTL))
 
 
@@ -530,7 +526,6 @@ def test_leader_that_was_handed_a_lease_then_wakes_at_once(
 
 
 def both(locks: FastRedlock) -> Any:
-    """Return a lease of the key and of another one."""
     return granted(locks.acquire_all([KEY, KEY + ":2"], ttl=TTL))
 
 

@@ -13,14 +13,13 @@ import redis
 
 from fastredlock import (
     FastRedlock,
-    FastRedlockError,
     QuorumUnreachableError,
     ReleaseStatus,
     Vote,
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted, reason
-from tests.support.fake_server import HTTP_REFUSAL, Stranger, bare_listener, has_visitor
+from tests.support.fake_server import HTTP_REFUSAL, Stranger
 from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, settled_values
 from tests.support.waiting import stopwatch, wait_until
@@ -237,12 +236,3 @@ def test_mute_server_when_it_is_the_only_master_then_the_vote_says_handshake(
         with stopwatch() as elapsed:
             assert "handshake" in reason(locks)
         assert elapsed() < 2
-
-
-def test_master_when_asked_for_a_lock_then_is_visited(make_locks: MakeLocks) -> None:
-    with bare_listener() as listener:
-        locks = make_locks([listener.getsockname()], connect_timeout=0.05)
-        assert not has_visitor(listener)
-        with pytest.raises(FastRedlockError):
-            locks.acquire(KEY, timeout=0)
-        assert has_visitor(listener)

@@ -33,7 +33,7 @@ from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken
 from tests.support.masters import pause, stop
 from tests.support.noted import Noted, Raising, handled
-from tests.support.proxy import proxied
+from tests.support.proxy import proxied, set_each
 from tests.support.threads import later
 from tests.support.waiting import SLACK, settled, turn, until, wait_until
 
@@ -45,13 +45,11 @@ BLOCK = ["acquired", "entered", "left", "margin", "released"]
 
 @pytest.fixture
 def noted() -> Noted:
-    """Note what is told."""
     return Noted()
 
 
 @pytest.fixture
 def observed(make_locks: MakeLocks, urls: list[str], noted: Noted) -> FastRedlock:
-    """Make a FastRedlock that tells `noted`."""
     return connected(make_locks(urls, observer=noted))
 
 
@@ -127,8 +125,7 @@ def test_acquire_when_its_validity_is_used_up_then_tells_that_as_well(
     with proxied(urls) as proxies:
         masters = [proxy.url for proxy in proxies]
         locks = connected(make_locks(masters, observer=noted, round_timeout=5))
-        for proxy in proxies:
-            proxy.set(delay=0.03)
+        set_each(proxies, delay=0.03)
         with pytest.raises(ValidityExhaustedError) as raised:
             locks.acquire(KEY, ttl=0.03, timeout=0)
         assert noted.of("unreachable")[0][3] is raised.value
@@ -186,7 +183,8 @@ def test_release_when_the_key_is_gone_then_tells_a_loss(
     lease = granted(observed.acquire(KEY))
     set_all(servers, b"theirs")
     assert lease.release() is GONE
-    with pytest.raises(LeaseLostError), observed.lock("b", ttl=0.05) as lease:
+    left = pytest.raises(LeaseLostError, match="'b': lost before the end")
+    with left, observed.lock("b", ttl=0.05) as lease:
         assert lease.lost.wait(5)
     in_block = ["acquired", "entered", "left", "lost"]
     assert noted.events == ["acquired", "lost", *in_block]

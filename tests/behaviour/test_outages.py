@@ -37,16 +37,6 @@ from tests.support.waiting import settled, stopwatch, wait_until
 REFUSED = (Vote.FAILED, "connection refused")
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 4, 5])
-def test_masters_when_all_run_then_any_number_of_them_locks(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, count: int
-) -> None:
-    with connected(make_locks(urls[:count])).lock(KEY) as lease:
-        wanted = [lease.token] * count + [None] * (5 - count)
-        assert settled_values(servers, wanted) == wanted
-    assert settled_values(servers, NOBODY) == NOBODY
-
-
 # --- stopped --------------------------------------------------------------------------
 
 
@@ -187,17 +177,21 @@ def test_acquire_when_a_majority_is_paused_then_names_the_silent_ones(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("is_late", [False, True])
+@pytest.mark.parametrize(
+    ("is_late", "options"),
+    [(False, {"ttl": 60, "round_timeout": 0.1}), (True, {"ttl": 600})],
+)
 def test_paused_master_when_it_owes_a_reply_for_long_then_is_reopened_and_cleaned(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, is_late: bool
+    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, is_late: bool, options: Any
 ) -> None:
+    """Seen: a dead master was noticed after 60 s at ttl=600."""
     servers = [raw(url) for url in masters.urls]
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.1))
+    locks = connected(make_locks(masters.urls, **options))
     masters.pause(0)
     lease = granted(locks.acquire(KEY))
     if not is_late:
         assert lease.release() is ReleaseStatus.RELEASED
-    assert wait_until(lambda: locks.holders() and locks.stats().losses, within=10)
+    assert wait_until(lambda: locks.holders() and locks.stats().losses, within=4)
     if is_late:
         assert lease.release() is ReleaseStatus.RELEASED
     masters.resume(0)
@@ -226,18 +220,6 @@ def test_calls_when_a_quorum_is_frozen_then_end_in_their_time_whatever_the_ttl(
 
 
 @pytest.mark.slow
-def test_silent_master_when_the_ttl_is_long_then_is_given_up_within_seconds(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    """Seen: a dead master was noticed after 60 s at ttl=600."""
-    locks = connected(make_locks(masters.urls, ttl=600))
-    pause(masters, 1)
-    with locks.lock(KEY):
-        pass
-    assert wait_until(lambda: locks.holders() and locks.stats().losses, within=4)
-
-
-@pytest.mark.slow
 @blocking
 def test_orphan_when_a_server_was_frozen_for_longer_than_the_ttl_then_is_deleted(
     masters: LocalMasters, make_locks: MakeLocks, raw: Raw
@@ -245,12 +227,12 @@ def test_orphan_when_a_server_was_frozen_for_longer_than_the_ttl_then_is_deleted
     """Seen: rolled-back acquires came back as keys of the full ttl on SIGCONT."""
     servers = [raw(url) for url in masters.urls]
     retry = Retry(unreachable_tries=1)
-    locks = connected(make_locks(masters.urls, ttl=2, retry=retry))
+    locks = connected(make_locks(masters.urls, ttl=1, retry=retry))
     pause(masters, 5)
-    for i in range(20):
+    for i in range(10):
         with pytest.raises(QuorumUnreachableError):
             locks.acquire(f"lost:{i}", timeout=0)
-    time.sleep(3)  # the ttl and a second: the servers' own clocks go on
+    time.sleep(2)  # twice the ttl: the servers' own clocks go on
     resume(masters, 5)
     assert wait_until(lambda: locks.acquire(KEY, timeout=0))
     assert wait_until(lambda: all(server.dbsize() <= 1 for server in servers), within=1)
@@ -331,7 +313,7 @@ def test_lease_when_connections_are_cut_at_random_then_is_never_called_lost(
     locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: a release that was executed, its reply lost, and was repeated: GONE."""
-    for turn in range(750):
+    for turn in range(400):
         lease = granted(locks.acquire(KEY, ttl=60, timeout=5))
         if turn % 3 == 0:
             server = servers[turn % 5]

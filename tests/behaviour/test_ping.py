@@ -143,9 +143,8 @@ def test_ping_when_the_restart_guard_withholds_then_says_for_how_long(
 
 @pytest.mark.parametrize("timeout", [0, -1, True, "1", None])
 def test_ping_when_the_timeout_is_no_time_or_it_is_closed_then_is_refused(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, timeout: object
+    locks: FastRedlock, servers: Servers, timeout: object
 ) -> None:
-    locks = connected(make_locks(urls))
     with pytest.raises(ConfigurationError, match="timeout="):
         locks.ping(timeout)  # type: ignore[arg-type]
     locks.ping()

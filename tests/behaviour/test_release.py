@@ -138,17 +138,6 @@ def test_reentrant_block_when_without_expiry_then_joins(locks: FastRedlock) -> N
         assert outer.is_valid
 
 
-@pytest.mark.slow
-def test_with_block_when_the_lease_ended_in_it_then_raises_on_leaving(
-    locks: FastRedlock,
-) -> None:
-    lock = locks.lock(KEY, ttl=0.3)
-    lease = lock.__enter__()
-    assert wait_until(lambda: not lease.is_valid)
-    with pytest.raises(LeaseLostError, match="'orders:42': lost before the end"):
-        lock.__exit__(None, None, None)
-
-
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_with_block_when_another_took_the_key_then_raises_and_spares_it(
     locks: FastRedlock, servers: Servers, error: type[Exception] | None

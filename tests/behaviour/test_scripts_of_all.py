@@ -90,7 +90,6 @@ def become(server: redis.Redis, key: bytes, became: str) -> None:
 
 
 def user(server: redis.Redis, *rules: str) -> redis.Redis:
-    """Log in as a user with the rights of these rules."""
     rules = ("on", ">pw", "resetkeys", *rules)
     server.execute_command("ACL", "SETUSER", "limited", "reset", *rules)
     port = server.connection_pool.connection_kwargs["port"]
@@ -251,7 +250,6 @@ def take_turn(server: redis.Redis, proposed: int, our_next_us: int = -1) -> Any:
 
 
 def numbered(server: redis.Redis, kind: str, proposed: int) -> Any:
-    """Take the key in one of the three ways; return the number."""
     if kind != "gate":
         return fenced(server, proposed, again=kind == "again")
     taken, number = take_turn(server, proposed)
@@ -271,14 +269,6 @@ def fence(server: redis.Redis, key: str = "k") -> int:
 
 def have(server: redis.Redis, last: float | str, key: str = "k") -> None:
     server.zadd(f"fastredlock:fence:{key}", {"f": last})
-
-
-@pytest.mark.parametrize("name", scripts.scripts_of("fences"))
-def test_script_has_the_hash_that_the_server_computes(
-    server: redis.Redis, name: str
-) -> None:
-    script = scripts.scripts_of("fences")[name]
-    assert server.script_load(script.source) == script.sha1.decode()
 
 
 @pytest.mark.parametrize(

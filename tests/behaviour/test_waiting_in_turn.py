@@ -249,9 +249,9 @@ def test_lock_when_nobody_waits_for_it_any_more_then_is_sent_what_any_other_is(
 
 
 def test_acquire_when_timeout_is_zero_then_never_queues(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
+    holder: FastRedlock, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers,
+) -> None:  # fmt: skip
     with Waiters() as waiters:
         lease = granted(holder.acquire(KEY))
         waiters.come("waiter", locks)
@@ -283,9 +283,8 @@ def test_retry_when_it_has_a_delay_then_keeps_it_and_is_in_no_queue(
 
 
 def test_acquire_when_its_time_ends_in_the_queue_then_leaves_it_with_real_votes(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, urls: list[str], servers: Servers
 ) -> None:
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     granted(holder.acquire(KEY, ttl=30))
     with stopwatch() as elapsed:
         assert locks.acquire(KEY, timeout=0.2) is None
@@ -307,10 +306,9 @@ def test_acquire_when_its_time_ends_in_the_queue_then_leaves_it_with_real_votes(
 @pytest.mark.parametrize("is_one_client", [True, False])
 @pytest.mark.parametrize("is_head", [True, False])
 def test_waiter_when_it_gives_up_then_the_next_has_its_turn_promptly(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, way: str,
-    is_one_client: bool, is_head: bool,
+    holder: FastRedlock, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers, way: str, is_one_client: bool, is_head: bool,
 ) -> None:  # fmt: skip
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     other = locks if is_one_client else connected(make_locks(urls))
 
     def trial() -> float:
@@ -424,7 +422,6 @@ async def test_cancel_when_told_or_about_to_be_then_the_next_has_its_turn_prompt
 
 
 async def waiting(locks: awaitable.FastRedlock) -> None:
-    """Wait until one more caller waits."""
     before = locks.stats().waits
     await until(lambda: locks.stats().waits > before)
 
@@ -473,9 +470,8 @@ def test_loop_when_it_ends_with_waiters_then_others_have_their_turn_and_the_next
 
 
 def test_fork_when_callers_wait_then_parent_and_child_queue_as_two(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     with Waiters() as waiters:
         lease = granted(holder.acquire(KEY, ttl=30))
         waiters.come("parent", locks)
@@ -489,15 +485,13 @@ def test_fork_when_callers_wait_then_parent_and_child_queue_as_two(
 
 
 def take_at(locks: FastRedlock) -> float:
-    """Wait for the lock; return when it was had (s, monotonic)."""
     with locks.lock(KEY, timeout=7):
         return time.monotonic()
 
 
 def test_fork_when_the_child_ends_then_the_parents_waiter_is_still_told(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
 
     def trial() -> float:
         with Waiters() as waiters:

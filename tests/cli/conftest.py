@@ -50,7 +50,6 @@ class Command:
         self.process.stdin = None
 
     def line(self) -> str:
-        """Wait for the next line that it prints."""
         assert self.process.stdout is not None
         timer = Timer(self.patience, end_session, [self.process.pid])
         timer.start()
@@ -60,16 +59,13 @@ class Command:
             timer.cancel()
 
     def send(self, number: signal.Signals) -> None:
-        """Send a signal to this process alone."""
         self.process.send_signal(number)
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for its end; return its exit status, and what it said."""
         out, err = self.process.communicate(timeout=self.patience)
         return self.process.returncode, out, err
 
     def kill(self) -> None:
-        """Leave nothing behind."""
         end_session(self.process.pid)
         self.process.communicate()
 
@@ -102,22 +98,18 @@ class Terminal:
         self.seen = ""
 
     def type(self, text: str) -> None:
-        """Type it."""
         os.write(self._keys, text.encode())
 
     def wait_for(self, text: str) -> None:
-        """Wait until it stands on the screen."""
         while text not in self.seen:
             assert select.select([self._keys], [], [], self.patience)[0], self.seen
             with suppress(OSError):  # EIO: nobody has the terminal any more
                 self.seen += os.read(self._keys, 4096).decode()
 
     def end(self) -> int:
-        """Wait for the end of the command; return its exit status."""
         return self.process.wait(self.patience)
 
     def close(self) -> None:
-        """Leave nothing behind."""
         end_session(self.process.pid)
         self.process.wait()
         os.close(self._keys)

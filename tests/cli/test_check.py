@@ -14,6 +14,7 @@ from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import HTTP_REFUSAL, FakeServer, Stranger
 from tests.support.fixtures import Raw, Servers
+from tests.support.keys import set_all
 
 from .conftest import Call, as_user
 
@@ -30,7 +31,6 @@ def three() -> Iterator[LocalMasters]:
 
 
 def check(call: Call, *urls: str, options: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Check these masters; return the exit status and the report."""
     status, out, err = call("check", "--masters", ",".join(urls), *options)
     assert err == ""
     return status, out
@@ -92,8 +92,7 @@ def test_check_when_one_of_three_is_set_up_wrong_then_says_what(
 def test_check_when_clients_have_a_max_ttl_then_no_disk_is_needed(
     call: Call, urls: list[str], servers: Servers
 ) -> None:
-    for server in servers[:3]:
-        server.set("fastredlock:voter", "run id")
+    set_all(servers[:3], "run id", "fastredlock:voter")
     assert check(call, *urls[:3])[0] == 0
     servers[0].set("fastredlock:quarantine", "6000", px=6000)
     status, out = check(call, *urls[:3])

@@ -18,7 +18,8 @@ from fastredlock.testing import LocalMasters
 from tests.cli.conftest import Call, Start, as_user, is_alive
 from tests.support.calls import granted
 from tests.support.fixtures import Servers, linux_calls
-from tests.support.keys import KEY, values
+from tests.support.keys import KEY, delete, values
+from tests.support.masters import pause, stop
 from tests.support.waiting import PATIENCE, wait_until
 
 NONE = "redis://127.0.0.1:1"  # a master that is not there
@@ -285,8 +286,7 @@ def test_run_when_the_key_is_deleted_then_says_how_the_command_ended(
 ) -> None:
     command = start("run", *options, KEY, "--", "sh", "-c", script)
     assert command.line() == "held"
-    for server in servers[:3]:
-        server.delete(KEY)
+    delete(servers[:3])
     status, _, err = command.end()
     assert (status, said in err) == (75, True)
 
@@ -300,8 +300,7 @@ def test_run_when_the_masters_are_away_then_the_command_is_told_and_then_killed(
     words = (*given, "--kill-after", "0.6", KEY, "--", "sh", "-c", script)
     command = start("run", *words)
     assert command.line() == "held"
-    for index in range(3):
-        masters.pause(index)
+    pause(masters, 3)
     assert command.line() == "told"
     status, _, err = command.end()
     assert status == 75
@@ -343,14 +342,12 @@ def test_run_when_the_masters_are_away_then_waits_until_they_are_back(
         granted(locks.acquire(KEY, ttl=60))
         commands = [start(*words, KEY, *end)]  # waits in turn
         assert wait_until(lambda: is_waited_for(locks))
-        for index in range(3):
-            masters.stop(index)
+        stop(masters, 3)
         commands += [start(*words, "a", *end), start(*words, "-w", "60", "b", *end)]
         with pytest.raises(subprocess.TimeoutExpired):
             commands[-1].process.wait(1.5)
         assert [each.process.poll() for each in commands] == [None] * 3
-        for index in range(3):
-            masters.start(index)
+        start(masters, 3)
         assert [each.end() for each in commands] == [(0, "ran\n", "")] * 3
 
 

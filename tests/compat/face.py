@@ -38,7 +38,6 @@ class Face:
 
     @property
     def server(self) -> redis.Redis:
-        """The first of the masters."""
         return self.servers[0]
 
     @cached_property
@@ -53,7 +52,6 @@ class Face:
         return self.opened.enter_context(client)
 
     def values(self) -> list[Any]:
-        """Return what each server stores for the lock."""
         return [server.get(self.key) for server in self.servers]
 
     def is_free(self, within: float = 8.0) -> bool:

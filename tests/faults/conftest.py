@@ -52,6 +52,5 @@ def is_connected(locks: FastRedlock) -> bool:
 
 @pytest.fixture
 def make_fake() -> Iterator[Callable[..., FakeServer]]:
-    """Return what starts a FakeServer for a test."""
     with ExitStack() as opened:
         yield lambda answers=None: opened.enter_context(FakeServer(answers))

@@ -20,7 +20,7 @@ from fastredlock._core import Operation, Round, Terms
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.fixtures import Servers, blocking
-from tests.support.keys import KEY, NOBODY, values
+from tests.support.keys import KEY, NOBODY, delete, set_all, values
 from tests.support.waiting import PATIENCE, settled, until, wait_until
 
 PACKAGE = fastredlock.__path__[0]
@@ -186,8 +186,7 @@ def test_acquire_when_interrupted_at_any_opcode_then_leaves_no_key(
 def test_acquire_when_others_hold_it_and_interrupted_then_theirs_stands(
     locks: FastRedlock, servers: Servers
 ) -> None:
-    for server in servers[:3]:
-        server.set(KEY, b"theirs")
+    set_all(servers[:3], b"theirs")
     expected = [b"theirs"] * 3 + [None] * 2
     for where in every_interrupt(
         lambda: partial(locks.acquire, KEY, timeout=0), step=7
@@ -218,8 +217,7 @@ def test_with_when_left_and_interrupted_then_at_least_is_kept(
     """Seen: another host took the lock at once, and ran the job again."""
 
     def begin() -> Callable[[], object]:
-        for server in servers:
-            server.delete(KEY)
+        delete(servers)
         lock = locks.lock(KEY, ttl=60, at_least=30)
         lock.__enter__()
         return lambda: lock.__exit__(None, None, None)
@@ -344,44 +342,30 @@ def test_async_with_when_its_end_was_called_and_not_awaited_then_leaves_no_key(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("is_each", [False, True])
 def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
-    locks: FastRedlock,
-) -> None:
-    lease: Lease = granted(locks.acquire(KEY, ttl=20))
-
-    def begin() -> Callable[[], object]:
-        nonlocal lease
-        lease.release()
-        lease = granted(locks.acquire(KEY, ttl=20))
-        return partial(lease.extend, 30)
-
-    for where in every_interrupt(begin):
-        assert lease.remaining() <= 30
-        assert (where, lease.extend(60) > 50) == (where, True)
-    # ...in any thread: nothing that the interrupted ones had in hand is still held.
-    extended: list[float] = []
-    thread = threading.Thread(target=lambda: extended.append(lease.extend(60)))
-    thread.daemon = True
-    thread.start()
-    thread.join(PATIENCE)
-    assert extended[0] > 50
-
-
-@pytest.mark.slow
-def test_extend_each_when_interrupted_at_any_opcode_then_the_next_one_extends(
-    locks: FastRedlock,
+    locks: FastRedlock, is_each: bool
 ) -> None:
     leases: list[Lease] = []
 
     def begin() -> Callable[[], object]:
         locks.release_each(leases)
-        leases[:] = [granted(locks.acquire(name, ttl=20)) for name in "ab"]
-        return partial(locks.extend_each, leases, 30)
+        names = "ab" if is_each else "a"
+        leases[:] = [granted(locks.acquire(name, ttl=20)) for name in names]
+        extend = partial(locks.extend_each, leases) if is_each else leases[0].extend
+        return lambda: extend(30)
 
-    for where in every_interrupt(begin, least=50):
+    for where in every_interrupt(begin, least=50 if is_each else 10):
         assert all(lease.remaining() <= 30 for lease in leases)
-        lefts = locks.extend_each(leases, 60)
+        lefts = locks.extend_each(leases, 60) if is_each else [leases[0].extend(60)]
         assert (where, min(left or 0 for left in lefts) > 50) == (where, True)
+    # ...in any thread: nothing that the interrupted ones had in hand is still held.
+    extended: list[float] = []
+    thread = threading.Thread(target=lambda: extended.append(leases[0].extend(60)))
+    thread.daemon = True
+    thread.start()
+    thread.join(PATIENCE)
+    assert extended[0] > 50
 
 
 @pytest.mark.slow
@@ -420,7 +404,6 @@ def test_lease_when_it_is_gone_then_says_so_after_an_interrupted_extend(
 ) -> None:
     lease = granted(locks.acquire(KEY, ttl=60))
     interrupted_at(5, lease.extend)
-    for server in servers:
-        server.delete(KEY)
+    delete(servers)
     with pytest.raises(LeaseLostError):
         lease.extend()

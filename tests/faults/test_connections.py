@@ -15,7 +15,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, granted, take_and_release
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, set_each
 from tests.support.waiting import SLACK, stopwatch
 
 # what a middlebox that forgets idle flows is met with: link.pyx says why
@@ -83,8 +83,7 @@ def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
     locks = proxied(**QUICK)
     take_and_release(locks)
     if has_unread:
-        for proxy in proxies:
-            proxy.set(holds_down=True)
+        set_each(proxies, holds_down=True)
         with pytest.raises(QuorumUnreachableError):
             locks.acquire("late", timeout=0)
         for proxy in proxies:
@@ -101,8 +100,7 @@ def test_idle_connection_when_a_middlebox_forgot_it_then_acquire_outlasts_it(
     proxies: list[Proxy], proxied: MakeLocks
 ) -> None:
     locks = proxied()
-    for proxy in proxies:
-        proxy.set(swallows=True)
+    set_each(proxies, swallows=True)
     with pytest.raises(QuorumUnreachableError):
         locks.acquire(KEY, timeout=0)
     for proxy in proxies:

@@ -13,7 +13,7 @@ from tests.support.keys import is_empty
 from tests.support.processes import run_to_its_end
 
 pytestmark = pytest.mark.slow
-DELAYS = ["0.005", "0.02", "0.05", "0.1"]
+DELAYS = ["0.005", "0.02", "0.04"]
 METHODS = ["fork", "spawn", "forkserver"]
 # Programs that lose what another client holds on the first three.
 LOSING = [
@@ -28,18 +28,17 @@ LOSING = [
 ALONE = [
     *(("interrupt", "acquire_each", delay) for delay in DELAYS),
     *(("interrupt", "release_each", delay) for delay in DELAYS),
-    *(("end_in_child", method, "let_rest") for method in METHODS),
+    *(("end_in_child", method, "let_rest") for method in METHODS[:2]),
     # Seen: the roll-back was written, and the process had gone before it ran.
     *(
         ("cancel_each", delay, is_kept)
-        for delay in ("0.003", "0.02", "0.1")
+        for delay in ("0.003", "0.05")
         for is_kept in ("kept", "dropped")
     ),
 ]
 
 
 def end(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run one of these programs to its end."""
     return run_to_its_end(ending_programs.__name__, *words, within=30)
 
 
@@ -55,7 +54,7 @@ def test_process_when_it_ends_then_leaves_no_key(
     assert is_empty(servers[len(theirs) :])
 
 
-@pytest.mark.parametrize("delay", ["0.002", "0.003", "0.005"])
+@pytest.mark.parametrize("delay", ["0.002", "0.004"])
 def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
     urls: list[str], servers: Servers, delay: str
 ) -> None:
@@ -74,4 +73,4 @@ def test_process_when_a_daemon_thread_takes_locks_at_its_end_then_no_round_is_le
     # What it held is a holder's that died; of what it was taking nothing is left: a
     # batch is either whole or away.
     left = {server.dbsize() for server in servers}
-    assert left <= {0, 3000}, left
+    assert left <= {0, len(NAMES)}, left

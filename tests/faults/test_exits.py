@@ -13,7 +13,6 @@ from tests.support.processes import run_to_its_end
 
 
 def end(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run one of the programs to its end."""
     return run_to_its_end(ending_programs.__name__, *words, within=15)
 
 
@@ -24,9 +23,13 @@ def left_of(servers: Servers, word: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("call", ["release", "close", "acquire"])
 @pytest.mark.parametrize(
-    "kind", ["wait_for_answers", "take_and_give", "stick_in_a_finalizer"]
+    ("kind", "call"),
+    [
+        *(("wait_for_answers", call) for call in ("release", "close", "acquire")),
+        *(("take_and_give", call) for call in ("release", "close")),
+        *(("stick_in_a_finalizer", call) for call in ("release", "acquire")),
+    ],
 )
 def test_exit_when_a_daemon_thread_led_then_ends(
     masters: LocalMasters, kind: str, call: str

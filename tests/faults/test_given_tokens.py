@@ -21,7 +21,7 @@ from fastredlock import (
 from tests.support.calls import QUICK, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, settled_values, values
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, set_each
 from tests.support.waiting import settled, wait_until
 
 TOKEN = b"worker-7"
@@ -42,8 +42,6 @@ def lost_release(locks: FastRedlock, proxies: list[Proxy], ttl: float = 60) -> N
 
 
 def reconnect(locks: FastRedlock) -> None:
-    """Wait until all masters are connected again."""
-
     def are_ready() -> bool:
         with suppress(QuorumUnreachableError):
             locks.connect()
@@ -136,8 +134,7 @@ def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
 ) -> None:
     locks = proxied(**QUICK, new_token=lambda: TOKEN)
     lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
-    for proxy in proxies:
-        proxy.set(holds_down=True)
+    set_each(proxies, holds_down=True)
     assert lease.release() is ReleaseStatus.UNKNOWN
     with pytest.raises(TokenReusedError):
         locks.acquire(KEY, timeout=0)

@@ -127,9 +127,8 @@ def test_recalls_when_their_start_is_interrupted_then_the_caller_sees_it(
 
 
 def test_keep_alive_when_no_thread_can_be_started_then_raises_and_later_keeps(
-    make_locks: MakeLocks, urls: list[str], monkeypatch: pytest.MonkeyPatch
+    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    locks = connected(make_locks(urls))
 
     def none_left(*_: object) -> None:
         raise RuntimeError("can't start new thread")

@@ -39,7 +39,7 @@ def test_process_when_stopped_beyond_the_ttl_then_knows_at_its_next_line(
     ("name", "status"),
     [("end_while_kept", 0), ("end_while_kept_awaited", 0), ("end_by_an_error", 3)],
 )
-@pytest.mark.parametrize("ttl", ["0.05", "0.3", "20"])
+@pytest.mark.parametrize("ttl", ["0.05", "20"])
 def test_process_when_it_ends_with_kept_leases_then_ends_at_once_and_in_silence(
     urls: list[str], name: str, status: int, ttl: str
 ) -> None:

@@ -12,8 +12,8 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Servers, blocking
-from tests.support.keys import KEY, NOBODY, settled_values, values
-from tests.support.proxy import Proxy
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.proxy import Proxy, set_each
 
 MS = 1_000_000
 QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}
@@ -119,10 +119,8 @@ def test_replies_when_held_past_the_deadline_then_count_for_their_own_rounds(
     proxies: list[Proxy], proxied: MakeLocks, servers: Servers
 ) -> None:
     locks = proxied(**QUICK)
-    for server in servers[:2]:
-        server.set("taken", b"theirs")
-    for proxy in proxies:
-        proxy.set(holds_down=True)
+    set_all(servers[:2], b"theirs", "taken")
+    set_each(proxies, holds_down=True)
     for resource in ("taken", "free"):
         with pytest.raises(QuorumUnreachableError) as raised:
             locks.acquire(resource, timeout=0)
@@ -130,8 +128,7 @@ def test_replies_when_held_past_the_deadline_then_count_for_their_own_rounds(
     for proxy in proxies:
         proxy.heal()
     # The late OK of "free" stands before the answer to this one in every stream.
-    for server in servers:
-        server.set("now", b"theirs")
+    set_all(servers, b"theirs", "now")
     assert locks.acquire("now", timeout=0) is None
     assert settled_values(servers, NOBODY, "free") == NOBODY
     lease = granted(locks.acquire("free", timeout=0))  # it does not meet the orphan

@@ -28,7 +28,6 @@ def run(program: Program, urls: list[str], preload: str = "") -> None:
 
 @pytest.fixture(scope="module")
 def interposer(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Build interposer.c; return the library."""
     library = str(tmp_path_factory.mktemp("interposer") / "interposer.so")
     options = ("-Wall", "-Wextra", "-Werror", "-shared", "-fPIC")
     subprocess.run(["gcc", *options, "-o", library, INTERPOSER, "-ldl"], check=True)

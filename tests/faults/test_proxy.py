@@ -112,14 +112,6 @@ def test_slice_when_set_then_the_bytes_come_one_by_one(
             assert {len(part) for part in came} == {1}
 
 
-def test_reset_when_done_then_the_client_gets_a_rst(
-    proxy: Proxy, client: socket.socket
-) -> None:
-    proxy.reset()
-    with pytest.raises(ConnectionResetError):
-        client.recv(64)
-
-
 def test_cut_when_it_resets_then_so_many_bytes_came_before(
     proxy: Proxy, client: socket.socket
 ) -> None:

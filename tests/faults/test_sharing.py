@@ -24,7 +24,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all, settled_values
 from tests.support.masters import pause
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, set_each
 from tests.support.threads import Interrupt, alarm, in_threads
 from tests.support.waiting import stopwatch, wait_until
 
@@ -105,7 +105,6 @@ def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
 
 
 def between(times: list[float], first: float, last: float) -> int:
-    """Count the times, sorted, in an interval."""
     return bisect(times, last) - bisect(times, first)
 
 
@@ -134,7 +133,6 @@ class Waiter(threading.Thread):
             self.error = error
 
     def ended_by(self) -> BaseException | None:
-        """Wait for the end, and tell what it was."""
         self.join(5)
         assert not self.is_alive()
         return self.error
@@ -190,8 +188,7 @@ def test_deadline_when_signals_interrupt_every_wait_then_holds(
     proxies: list[Proxy], proxied: MakeLocks
 ) -> None:
     locks = proxied(round_timeout=0.2)
-    for proxy in proxies:
-        proxy.set(holds_down=True)
+    set_each(proxies, holds_down=True)
     calls: list[int] = []
     with alarm(0.002, lambda: calls.append(1), every=0.002):
         with stopwatch() as elapsed, pytest.raises(FastRedlockError):

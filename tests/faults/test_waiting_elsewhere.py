@@ -73,9 +73,8 @@ def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tri
 
 @pytest.mark.slow
 def test_release_when_the_gate_has_no_key_of_it_then_the_next_is_told(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
 
     def trial() -> float:
         lease = held_elsewhere(holder, servers)
@@ -88,31 +87,29 @@ def test_release_when_the_gate_has_no_key_of_it_then_the_next_is_told(
             waiters.end()
         return waiters.at["waiter"] - began
 
-    took = sorted(trial() for _ in range(5))
-    assert took[2] < 0.02, took
+    took = sorted(trial() for _ in range(3))
+    assert took[1] < 0.02, took
     assert is_over(servers)
 
 
 def test_lock_with_the_name_of_the_turn_when_one_pauses_then_keeps_its_ttl(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: its key was given 300 ms at the gate; with one more vote, two holders."""
-    locks = connected(make_locks(urls))
     for server in servers:  # another library's: a client of ours refuses the name
         server.set(TURN_KEY, "theirs", px=30_000)
-    lease = held_elsewhere(locks, servers)
-    assert connected(make_locks(urls)).acquire(KEY, timeout=0.5) is None
+    lease = held_elsewhere(holder, servers)
+    assert locks.acquire(KEY, timeout=0.5) is None
     assert servers[GATE].pttl(TURN_KEY) > 20_000
     lease.release()
     assert is_over(servers)
 
 
 def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
     """Seen: in its last 50 ms each told itself, by its roll-backs: 1,500 to 3,690."""
-    lease = held_elsewhere(connected(make_locks(urls)), servers)
-    locks = connected(make_locks(urls))
+    lease = held_elsewhere(holder, servers)
     with Waiters() as waiters:
         for i in range(40):
             timeout = 0.2 + 0.03 * i
@@ -123,11 +120,10 @@ def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
 
 
 def test_key_when_it_comes_to_the_gate_then_the_first_waits_for_it(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
     """From then on the gate knows that it is not free, and nobody needs to try."""
-    lease = held_elsewhere(connected(make_locks(urls)), servers)
-    locks = connected(make_locks(urls))
+    lease = held_elsewhere(holder, servers)
     with Waiters() as waiters:
         waiters.come("waiter", locks)
         assert wait_until(lambda: pauses(servers))
@@ -145,7 +141,7 @@ def test_key_when_it_comes_to_the_gate_then_the_first_waits_for_it(
 
 MARK = b">"
 NEXT = (GATE + 1) % 5
-PROCESSES, TIMES = 4, 100
+PROCESSES, TIMES = 4, 60
 FAR = 0.025  # s, each way: at that pace they make 20 hand-overs in a second
 
 

@@ -85,7 +85,7 @@ def test_gate_when_lost_with_waiters_then_all_are_served(
 @pytest.mark.parametrize("name", ["SIGKILL", "SIGSTOP"])
 @pytest.mark.parametrize("held", ["everywhere", "but not at the gate", "by another"])
 def test_first_process_when_it_is_no_more_then_the_next_has_its_turn(
-    make_locks: MakeLocks, urls: list[str], servers: Servers,
+    holder: FastRedlock, locks: FastRedlock, urls: list[str], servers: Servers,
     tmp_path: Path, held: str, name: str,
 ) -> None:  # fmt: skip
     """Where the gate has no key of the holder, the first tries and pauses.
@@ -95,7 +95,6 @@ def test_first_process_when_it_is_no_more_then_the_next_has_its_turn(
     """
     counted = tmp_path / "counter"
     counted.write_text("0")
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
 
     def trial() -> float:
         give_back = held_so(holder, servers, held)
@@ -145,9 +144,8 @@ def held_so(holder: FastRedlock, servers: Servers, held: str) -> Callable[[], ob
 
 @pytest.mark.slow
 def test_holder_when_killed_then_the_waiter_has_it_when_its_key_expires(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    locks: FastRedlock, urls: list[str], servers: Servers
 ) -> None:
-    locks = connected(make_locks(urls))
 
     def trial() -> float:
         with worker(take, urls, KEY, 1.0) as holder, Waiters() as waiters:

@@ -64,6 +64,7 @@ def two_wait_for(holder: FastRedlock, others: list[FastRedlock], key: str) -> fl
 # --- names ----------------------------------------------------------------------------
 
 
+@blocking  # the scripts are the same
 @pytest.mark.parametrize("kind", ["queue", "turn", "waiter"])
 @pytest.mark.parametrize("n", [1, 5])
 def test_resource_when_named_as_a_key_of_its_neighbours_queue_then_both_exclude(
@@ -88,7 +89,7 @@ def test_resource_when_named_as_a_key_of_its_neighbours_queue_then_both_exclude(
 
 @pytest.mark.parametrize("kind", ["string", "list"])
 def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client_warns(
-    make_locks: MakeLocks, urls: list[str], servers: Servers,
+    holder: FastRedlock, locks: FastRedlock, servers: Servers,
     caplog: pytest.LogCaptureFixture, kind: str,
 ) -> None:  # fmt: skip
     """Each once, whether its callers waited or its release found the key (Valkey 9)."""
@@ -97,8 +98,7 @@ def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client
         gate.set(queue_key(), "another's")
     else:
         gate.rpush(queue_key(), "another's")
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
-    for _ in range(3):
+    for _ in range(2):
         assert two_wait_for(holder, [locks, locks], KEY) < 9
         assert two_wait_for(locks, [holder, holder], KEY) < 9
     text, of_the_other = told(caplog)
@@ -123,12 +123,11 @@ def test_turn_when_the_queue_has_become_of_another_type_then_its_key_does_not_ex
 
 
 def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_blamed(
-    make_locks: MakeLocks, urls: list[str], servers: Servers,
+    holder: FastRedlock, locks: FastRedlock, servers: Servers,
     caplog: pytest.LogCaptureFixture,
 ) -> None:  # fmt: skip
     """Seen: "is there another use of its key" where a server took no writes."""
     gate = servers[gate_of(5)]
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     lease = granted(holder.acquire(KEY, ttl=30))
     gate.config_set("min-replicas-to-write", 1)
     try:
@@ -143,10 +142,9 @@ def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_b
 
 
 def test_queue_when_full_of_entries_that_nobody_answers_for_then_costs_time_at_most(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
 ) -> None:
     """10,000 that claim to have waited for years: a script drops a hundred of them."""
-    holder, locks = [connected(make_locks(urls)) for _ in range(2)]
     gate = servers[gate_of(5)]
     gate.zadd(queue_key(), {f"foreign {i}": i for i in range(10_000)})
     assert hand_over(holder, [locks]) < 3  # after a second of a free key, untold
@@ -268,6 +266,7 @@ def one_master() -> Iterator[LocalMasters]:
         yield masters
 
 
+@blocking
 @pytest.mark.parametrize(
     ("rules", "keys", "right"),
     [
@@ -287,7 +286,7 @@ def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
 ) -> None:  # fmt: skip
     server = raw(one_master.urls[0])
     locks = connected(make_locks([allow(server, one_master, f"{keys} {rules}")]))
-    for _ in range(3):
+    for _ in range(2):
         assert two_wait_for(locks, [locks, locks], KEY) < 9
     # Without +pexpire leases cannot be extended either, which a server's set-up tells.
     (text,) = [each for each in told(caplog) if "cannot extend" not in each]

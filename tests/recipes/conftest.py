@@ -23,7 +23,6 @@ def three() -> Iterator[LocalMasters]:
 
 @pytest.fixture
 def journal(tmp_path: Path) -> Journal:
-    """Return a journal that is empty yet."""
     return Journal(tmp_path / "journal")
 
 

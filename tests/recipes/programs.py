@@ -44,12 +44,10 @@ class Journal:
         path.touch()
 
     def steps(self) -> list[Step]:
-        """Read all that is written in whole lines."""
         lines = self.path.read_text().split("\n")[:-1]
         return [Step(*map(int, line.split())) for line in lines]
 
     def pid(self) -> int:
-        """Return the process that has written last."""
         return self.steps()[-1].pid
 
     def lasts(self, seconds: float) -> int:
@@ -59,7 +57,6 @@ class Journal:
         return self.pid()
 
     def has(self, count: int) -> bool:
-        """Wait for so many steps."""
         return wait_until(lambda: len(self.steps()) == count, PATIENCE)
 
     def until_new(self, *but: int) -> int:

@@ -55,13 +55,11 @@ class Farm:
         return environment_of(urls or self._urls, **self._common)
 
     def close(self) -> None:
-        """End all workers."""
         self._opened.close()
 
 
 @pytest.fixture
 def farm(emptied: LocalMasters, journal: Journal) -> Iterator[Farm]:
-    """Return a farm without workers yet."""
     with LocalMasters(1) as broker:
         farm = Farm(emptied.urls, broker.urls[0], journal)
         yield farm

@@ -41,7 +41,6 @@ def adds(database: Path, amount: int, urls: list[str]) -> subprocess.Popen[str]:
 
 
 def said(process: subprocess.Popen[str]) -> str:
-    """Return its last word."""
     return process.communicate(timeout=60)[0].strip()
 
 
@@ -75,7 +74,6 @@ def query() -> Iterator[Query]:
 
 
 def server(folder: Path) -> Iterator[Query]:
-    """Run it in this folder."""
     data, user = folder / "data", None
     data.mkdir(mode=0o700)
     if os.geteuid() == 0:  # which it refuses to run as

@@ -39,19 +39,16 @@ class Demo(Command):
         self.seen = ""
 
     def wait_for(self, text: str) -> None:
-        """Read stdout until a line has `text`."""
         while text not in self.seen:
             line = self.line()
             assert line or self.process.poll() is None, self.seen
             self.seen += f"{line}\n"
 
     def end(self) -> tuple[int, str, str]:
-        """Wait for the end; return exit status, stdout and stderr."""
         status, out, err = super().end()
         return status, self.seen + out, err
 
     def left(self) -> list[object]:
-        """List the processes and files that are there."""
         return [*session_of(self.process.pid), *os.listdir(self.folder.name)]
 
 
@@ -79,7 +76,6 @@ def command(pid: int) -> str:
 
 
 def path_with(folder: Path) -> str:
-    """Return a path of modules that begins with a folder."""
     return os.pathsep.join([str(folder), *filter(None, sys.path)])
 
 
@@ -113,7 +109,6 @@ def test_demo_loses_updates_only_without_the_lock_when_two_masters_fail(
     ("number", "moment"),
     [
         (signal.SIGINT, "processes"),  # the title: nothing is started yet
-        (signal.SIGINT, "paused"),
         (signal.SIGTERM, "paused"),
         (signal.SIGHUP, "first lease"),
     ],

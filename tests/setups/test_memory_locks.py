@@ -1,4 +1,7 @@
-"""`MemoryLocks`: the same body of tests in memory and on real masters."""
+"""`MemoryLocks`, whose calls block or are awaited: one body of tests for both.
+
+That the masters in memory answer as real ones do is the subject of sim/test_model.py.
+"""
 
 from __future__ import annotations
 
@@ -14,26 +17,49 @@ from fastredlock import (
     ResourceTakenError,
     Vote,
 )
-from fastredlock.testing import LocalMasters, MemoryLocks
-
-from .memory_stages import STAGES, Stage, stage_of
+from fastredlock.testing import MemoryLocks, MemoryMasters
+from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
+from fastredlock.testing.asyncio import advance
+from tests.support.awaited import Awaited, LoopThread
 
 RELEASED, GONE, _ = ReleaseStatus
 TTL = 0.6  # s
 
 
-@pytest.fixture(scope="module")
-def three() -> Iterator[LocalMasters]:
-    with LocalMasters(3) as masters:
-        yield masters
+class Stage:
+    """Three masters; `new` makes a client of them whose calls block."""
+
+    def __init__(self, is_awaited: bool) -> None:
+        self.masters = MemoryMasters()
+        self._thread = LoopThread("asyncio") if is_awaited else None
+        self._made: list[Any] = []
+
+    def new(self, **options: Any) -> Any:
+        if self._thread is None:
+            self._made.append(MemoryLocks(self.masters, **options))
+        else:
+            awaited = LoopMemoryLocks(self.masters, **options)
+            self._made.append(Awaited(self._thread.run, awaited))
+        return self._made[-1]
+
+    def advance(self, seconds: float) -> None:
+        if self._thread is None:
+            self.masters.advance(seconds)
+        else:
+            self._thread.run(advance(self.masters, seconds))
+
+    def close(self) -> None:
+        for locks in self._made:
+            locks.close()
+        if self._thread is not None:
+            self._thread.close()
 
 
-@pytest.fixture(params=STAGES)
-def stage(request: pytest.FixtureRequest, three: LocalMasters) -> Iterator[Stage]:
-    with stage_of(request.param, three) as made:
-        yield made
-    for i in range(3):
-        three.start(i)
+@pytest.fixture(params=[False, True], ids=["blocking", "asyncio"])
+def stage(request: pytest.FixtureRequest) -> Iterator[Stage]:
+    stage = Stage(request.param)
+    yield stage
+    stage.close()
 
 
 @pytest.fixture
@@ -173,28 +199,6 @@ def test_close_when_leases_are_held_then_they_can_be_released(locks: Any) -> Non
     assert locks.release_each(leases) == [RELEASED] * 2
     with pytest.raises(Exception, match="is closed"):
         locks.acquire("r")
-
-
-def test_observer_when_given_then_is_told_as_in_life(stage: Stage) -> None:
-    told: list[str] = []
-
-    class Noted:
-        def acquired(self, *_: object) -> None:
-            told.append("acquired")
-
-        def released(self, *_: object) -> None:
-            told.append("released")
-
-        def lost(self, *_: object) -> None:
-            told.append("lost")
-
-    locks = stage.new(ttl=60, observer=Noted())
-    locks.acquire("r").release()
-    lease = locks.acquire("r")
-    stage.new().adopt("r", lease.token).release()
-    with pytest.raises(LeaseLostError):
-        lease.extend()
-    assert told == ["acquired", "released", "acquired", "lost"]
 
 
 def test_observer_when_a_lease_is_kept_then_is_told_what_its_keeper_did() -> None:

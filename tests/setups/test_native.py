@@ -1,21 +1,17 @@
 """Compare-and-delete as a command: it means what the script means, to the letter.
 
-One body of tests for servers that have it, in either form, and for one that has not.
+One body of tests for the servers here: some have it, in either form, some have not.
 """
 
 from __future__ import annotations
 
 import asyncio
-import socket
 import subprocess
 import time
 from collections import Counter
 from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import NamedTuple
-from urllib.parse import urlsplit
 
-import hiredis
 import pytest
 import redis
 
@@ -27,73 +23,14 @@ from fastredlock import (
     Retry,
     Vote,
 )
-from fastredlock._options import scripts
 from fastredlock.asyncio import FastRedlock as AsyncFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.fake_server import FakeServer, Words
 from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import KEY
 from tests.support.local_servers import PROGRAMS
 from tests.support.waiters import Waiters, hand_over
 from tests.support.waiting import wait_until
-
-# --- servers that compare and delete in one command -----------------------------------
-
-
-KINDS = ("script", "DELIFEQ", "DELEX", "DELEX made")
-
-
-class RedisWithDelex:
-    """Stand before a real server, and have `DELEX` and `SET ... IFEQ` as Redis 8.4.
-
-    No such Redis is at hand everywhere: it answers by the scripts that its commands
-    stand for. Where a real one is on PATH, the tests run on it as well, and judge this.
-    """
-
-    def __init__(self, url: str) -> None:
-        at = urlsplit(url)
-        self._server = socket.create_connection((at.hostname, at.port or 6379))
-        self._server.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.refuses: dict[bytes, bytes] = {}  # by name, an error reply
-
-    def answer(self, words: Words) -> bytes:
-        """Return what it says to a command."""
-        name = words[0].upper()
-        if name in self.refuses:
-            return self.refuses[name]
-        if name == b"HELLO":
-            return b"%1\r\n$6\r\nserver\r\n$5\r\nredis\r\n"
-        if name == b"COMMAND":
-            return b"*2\r\n*-1\r\n*1\r\n$5\r\ndelex\r\n"
-        if name == b"DELEX":
-            _, key, _, token = words
-            return self._ask([b"EVAL", scripts.RELEASE, b"1", key, token])
-        if name == b"SET" and words[3] == b"IFEQ":
-            _, key, _, _, token, _, ttl = words
-            said = self._ask([b"EVAL", scripts.EXTEND, b"1", key, token, ttl])
-            return {
-                b":1\r\n": b"+OK\r\n",
-                b":0\r\n": b"_\r\n",
-                b":2\r\n": b"_\r\n",
-            }.get(said, said)
-        return self._ask(words)
-
-    def _ask(self, words: Words) -> bytes:
-        parts = [b"$%d\r\n%b\r\n" % (len(word), word) for word in words]
-        self._server.sendall(b"*%d\r\n" % len(words) + b"".join(parts))
-        reader, said = hiredis.Reader(notEnoughData=self), b""
-        while reader.gets() is self:
-            data = self._server.recv(65536)
-            if not data:
-                raise ConnectionError("the server has closed its connection")
-            said += data
-            reader = hiredis.Reader(notEnoughData=self)
-            reader.feed(said)
-        return said
-
-    def close(self) -> None:
-        self._server.close()
 
 
 def program_with(command: str) -> str | None:
@@ -115,26 +52,6 @@ def program_with(command: str) -> str | None:
     return None
 
 
-@contextmanager
-def native_server(kind: str) -> Iterator[tuple[str, str, RedisWithDelex | None]]:
-    """Run one; give the URL for clients, that of the real server, and what is made."""
-    program = program_with("script" if kind == "DELEX made" else kind)
-    if program is None:
-        yield "", "", None
-        return
-    with LocalMasters(1, server=program) as masters:
-        (url,) = masters.urls
-        if kind != "DELEX made":
-            yield url, url, None
-            return
-        made = RedisWithDelex(url)
-        names = b"SET EVAL EVALSHA SCRIPT CLIENT INFO TIME HELLO COMMAND DELEX"
-        answers = dict.fromkeys(names.split(), made.answer)
-        with FakeServer({**answers, b"SUBSCRIBE": b"-NOPERM no\r\n"}) as fake:
-            yield fake.url, url, made
-        made.close()
-
-
 # --- the tests ------------------------------------------------------------------------
 
 
@@ -147,35 +64,27 @@ class Place(NamedTuple):
     kind: str
     url: str
     server: redis.Redis
-    made: RedisWithDelex | None
 
     def counts(self, name: str) -> int:
-        """Say how often the server was asked so."""
         stats = self.server.info("commandstats")
         return int(stats.get(f"cmdstat_{name}", {"calls": 0})["calls"])
 
 
-@pytest.fixture(scope="module", params=KINDS)
-def running(
-    request: pytest.FixtureRequest,
-) -> Iterator[tuple[str, str, str, RedisWithDelex | None]]:
-    with native_server(request.param) as (url, real, made):
-        if not url:
-            pytest.skip(f"no server with {request.param} on this machine")
-        yield request.param, url, real, made
+@pytest.fixture(scope="module", params=["script", "DELIFEQ", "DELEX"])
+def running(request: pytest.FixtureRequest) -> Iterator[tuple[str, str]]:
+    program = program_with(request.param)
+    if program is None:
+        pytest.skip(f"no server with {request.param} on this machine")
+    with LocalMasters(1, server=program) as masters:
+        yield request.param, masters.urls[0]
 
 
 @pytest.fixture
-def place(
-    running: tuple[str, str, str, RedisWithDelex | None], raw: Raw
-) -> Iterator[Place]:
-    kind, url, real, made = running
-    server = raw(real)
+def place(running: tuple[str, str], raw: Raw) -> Place:
+    server = raw(running[1])
     server.flushall()
     server.config_resetstat()
-    yield Place(kind, url, server, made)
-    if made is not None:
-        made.refuses.clear()
+    return Place(*running, server)
 
 
 @pytest.fixture
@@ -347,21 +256,14 @@ def test_waiter_is_told_by_a_loop_that_then_stands_still(
     assert sorted(late)[3] < TOLD
 
 
-def url_of_user_without_it(place: Place) -> str:
-    """Forbid the command to a user; the answer to COMMAND INFO names it still."""
-    if place.made is not None:
-        place.made.refuses = {b"DELEX": b"-NOPERM no\r\n"}
-        return place.url
-    forbidden = [f"-{COMMANDS[place.kind]}"] if place.kind in COMMANDS else []
-    rules = ["reset", "on", ">pw", "~*", "&*", "+@all", *forbidden]
-    place.server.execute_command("ACL", "SETUSER", "ann", *rules)
-    return place.url.replace("//", "//ann:pw@")
-
-
 def test_user_when_the_command_is_forbidden_then_the_script_does_it(
     place: Place, make_locks: MakeLocks
 ) -> None:
-    locks = connected(make_locks([url_of_user_without_it(place)]))
+    # The answer to COMMAND INFO names it still.
+    forbidden = [f"-{COMMANDS[place.kind]}"] if place.kind in COMMANDS else []
+    rules = ["reset", "on", ">pw", "~*", "&*", "+@all", *forbidden]
+    place.server.execute_command("ACL", "SETUSER", "ann", *rules)
+    locks = connected(make_locks([place.url.replace("//", "//ann:pw@")]))
     for _ in range(3):
         leases = locks.acquire_each([f"{KEY}:{i}" for i in range(8)])
         assert locks.extend_each(leases, 20) == [pytest.approx(20, abs=1)] * 8

@@ -43,11 +43,9 @@ class Exported:
         self.telemetry = Telemetry(self.tracers, meters, **options)
 
     def spans(self, name: str) -> list[ReadableSpan]:
-        """Return the spans of one name that have ended."""
         return [each for each in self._spans.get_finished_spans() if each.name == name]
 
     def points(self, name: str) -> list[Any]:
-        """Return the data points of one metric."""
         data = self._reader.get_metrics_data()
         return [
             point
@@ -61,13 +59,11 @@ class Exported:
 
 @pytest.fixture
 def exported() -> Exported:
-    """Export to memory."""
     return Exported()
 
 
 @pytest.fixture
 def observed(make_locks: MakeLocks, urls: list[str], exported: Exported) -> FastRedlock:
-    """Make a FastRedlock that `exported` observes."""
     return connected(make_locks(urls, observer=exported.telemetry))
 
 
@@ -120,7 +116,6 @@ def id_of(exported: Exported, name: str) -> int:
 
 
 def parent_of(exported: Exported, name: str) -> int | None:
-    """Return the id of the parent of the one span of this name."""
     (span,) = exported.spans(name)
     return None if span.parent is None else span.parent.span_id
 

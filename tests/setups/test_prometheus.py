@@ -36,8 +36,6 @@ def registry() -> CollectorRegistry:
 
 
 class Scrape:
-    """What a scrape has found."""
-
     def __init__(self, text: str) -> None:
         self.families = {
             each.name: each for each in text_string_to_metric_families(text)
@@ -65,7 +63,6 @@ def scraped(registry: CollectorRegistry) -> Scrape:
 
 
 def read(registry: CollectorRegistry) -> Scrape:
-    """Return what a scrape would find."""
     return Scrape(generate_latest(registry).decode())
 
 
@@ -249,9 +246,9 @@ print(generate_latest(registry).decode())
 
 
 @pytest.mark.parametrize(
-    "name", ["PROMETHEUS_MULTIPROC_DIR", "prometheus_multiproc_dir"]
+    ("name", "label"),
+    [("PROMETHEUS_MULTIPROC_DIR", "none"), ("prometheus_multiproc_dir", "lower")],
 )
-@pytest.mark.parametrize("label", ["none", "lower"])
 def test_scrape_when_several_processes_share_their_metrics_then_sums_them(
     urls: list[str], tmp_path: Path, label: str, name: str
 ) -> None:

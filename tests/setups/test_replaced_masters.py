@@ -13,11 +13,12 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, Vote
+from fastredlock import FastRedlock, QuorumUnreachableError, Retry, Vote
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers
+from tests.support.keys import flush, set_all
 from tests.support.local_servers import PROGRAMS
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -29,22 +30,21 @@ MARKER, QUARANTINE = "fastredlock:voter", "fastredlock:quarantine"
 
 @pytest.fixture(scope="module")
 def old_masters() -> Iterator[LocalMasters]:
-    """Three masters and a spare one, up for longer than the guard asks for."""
-    with LocalMasters(4) as masters:
+    """Three masters and two spare ones, up for longer than the guard asks for."""
+    with LocalMasters(5) as masters:
         time.sleep(MAX_TTL + 1.1)  # the uptime of a server is real time
         yield masters
 
 
 @pytest.fixture
 def servers(old_masters: LocalMasters) -> Iterator[Servers]:
-    """Raw access to the four, emptied; all but the spare one have their markers."""
+    """Raw access to the five, emptied; all but the spare ones have their markers."""
     with ExitStack() as opened:
         servers = [
             opened.enter_context(redis.Redis.from_url(url, protocol=2))
             for url in old_masters.urls
         ]
-        for server in servers:
-            server.flushall()
+        flush(servers)
         for server in servers[:3]:
             mark(server)
         yield servers
@@ -63,7 +63,6 @@ def mark(server: redis.Redis) -> None:
 
 
 def guarded(make_locks: MakeLocks, proxies: list[Proxy]) -> FastRedlock:
-    """Make a client with a guard that is connected to all three."""
     locks = make_locks([p.url for p in proxies], ttl=MAX_TTL, max_ttl=MAX_TTL)
     locks.connect()
     return locks
@@ -148,6 +147,28 @@ def test_quarantine_when_it_is_over_then_the_master_votes(
     assert all(wait_until(lambda locks=locks: votes(locks)) for locks in clients)
     assert MAX_TTL + 1 <= time.monotonic() - began < MAX_TTL + 3
     assert votes(guarded(make_locks, proxies))
+
+
+# --- the five-server example of the Redlock page; behind it a master is young ---------
+
+
+@pytest.mark.slow
+def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
+    make_locks: MakeLocks, old_masters: LocalMasters, servers: Servers
+) -> None:
+    retry = Retry(delay=0.01, unreachable_tries=1000)
+    other = make_locks(old_masters.urls, max_ttl=MAX_TTL, ttl=MAX_TTL, retry=retry)
+    granted(other.acquire("warm-up", timeout=10)).release()  # markers, quarantine over
+    set_all(servers[3:], b"somebody", KEY)
+    lease = granted(make_locks(old_masters.urls, ttl=MAX_TTL).acquire(KEY, timeout=0))
+    for server in servers[3:]:  # two of its three votes are left
+        server.delete(KEY)
+    old_masters.stop(0)
+    old_masters.start(0)
+    taken = granted(other.acquire(KEY, timeout=10))
+    assert not lease.is_valid
+    assert taken.is_valid
+    assert "restarted" in str(taken.votes[0].text)
 
 
 # --- the script -----------------------------------------------------------------------

@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Iterator
-
 import pytest
-import redis
 
-from fastredlock import Retry, Vote
-from fastredlock._core import (
-    Engine,
-    Operation,
-    Verdict,
-    by_hand_connected,
-    by_hand_lost,
-    by_hand_open_due,
-    by_hand_outgoing,
-    by_hand_receive,
-)
+from fastredlock import Vote
+from fastredlock._core import Engine, Operation, Verdict
 from fastredlock._options import scripts
-from fastredlock.testing import LocalMasters
+from tests.support import by_hand as hand
 from tests.support.by_hand import (
     MS,
     START_NS,
@@ -33,12 +20,6 @@ from tests.support.by_hand import (
     new_engine,
     said_of,
 )
-from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import set_all
-
-MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
-
 
 # --- the rule, in virtual time --------------------------------------------------------
 
@@ -87,7 +68,7 @@ def test_guard_when_a_master_reconnects_then_it_votes_unless_it_was_restarted(
     uptime: int, vote: Vote
 ) -> None:
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=99)])
-    by_hand_lost(engine, 0, "cut", START_NS + S)
+    hand.lost(engine, 0, "cut", START_NS + S)
     make_ready(engine, [info(uptime_in_seconds=uptime)], START_NS + 2 * S)
     assert said_of(begin(engine, START_NS + 2 * S))[0] is vote
 
@@ -99,7 +80,7 @@ def test_guard_when_a_lease_is_extended_or_released_then_the_master_is_asked(
     # Neither can create a key: a restarted master answers 0 by itself.
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=0)])
     round = begin(engine, START_NS, operation)
-    by_hand_receive(engine, 0, b":0\r\n", START_NS)
+    hand.receive(engine, 0, b":0\r\n", START_NS)
     assert said_of(round)[0] is Vote.TAKEN
 
 
@@ -113,7 +94,7 @@ NAMELESS = info(uptime_in_seconds=10**6)
 def reconnected(
     engine: Engine, said: bytes, now_ns: int, marked: bytes = mark()
 ) -> Engine:
-    by_hand_lost(engine, 0, "cut", now_ns - S // 10)
+    hand.lost(engine, 0, "cut", now_ns - S // 10)
     return make_ready(engine, [said], now_ns, marked)
 
 
@@ -142,11 +123,11 @@ def test_guard_when_the_handshake_with_another_fails_then_it_is_not_known_later(
 ):
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [OLD])
     for end in (handshake_replies(OTHER), handshake_replies(OTHER)[:-2]):
-        by_hand_lost(engine, 0, "cut", START_NS)
-        by_hand_open_due(engine, True, START_NS + S)
-        by_hand_connected(engine, 0, START_NS + S)
-        by_hand_receive(engine, 0, end, START_NS + S)
-        by_hand_outgoing(engine, 0)
+        hand.lost(engine, 0, "cut", START_NS)
+        hand.open_due(engine, True, START_NS + S)
+        hand.connected(engine, 0, START_NS + S)
+        hand.receive(engine, 0, end, START_NS + S)
+        hand.outgoing(engine, 0)
     reconnected(engine, OTHER, START_NS + 2 * S)
     assert said_of(begin(engine, START_NS + 13 * S - 1))[0] is Vote.FAILED
 
@@ -189,57 +170,9 @@ def test_guard_when_not_set_then_no_marker_is_asked_for_and_a_young_master_votes
     None
 ):
     engine = new_engine()
-    by_hand_open_due(engine, True, START_NS)
-    by_hand_connected(engine, 0, START_NS)
+    hand.open_due(engine, True, START_NS)
+    hand.connected(engine, 0, START_NS)
     young = info(uptime_in_seconds=0)
-    by_hand_receive(engine, 0, handshake_replies(young), START_NS)
-    assert scripts.MARKER not in by_hand_outgoing(engine, 0)
+    hand.receive(engine, 0, handshake_replies(young), START_NS)
+    assert scripts.MARKER not in hand.outgoing(engine, 0)
     assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
-
-
-# --- the five-server example of the Redlock page, on real servers ---------------------
-
-
-@pytest.fixture(scope="module")
-def old_masters() -> Iterator[LocalMasters]:
-    """Five masters that are up for longer than the guard asks for."""
-    with LocalMasters(5) as masters:
-        time.sleep(MAX_TTL + 1.1)  # the uptime of a server is real time
-        yield masters
-
-
-@pytest.fixture
-def raw_servers(old_masters: LocalMasters) -> Iterator[Servers]:
-    servers = [redis.Redis.from_url(url, protocol=2) for url in old_masters.urls]
-    yield servers
-    for server in servers:
-        server.flushall()
-        server.close()
-
-
-def lose_one_of_three_votes(
-    make_locks: MakeLocks, masters: LocalMasters, servers: Servers, key: str
-) -> object:
-    """Let A hold masters 0-2 of 5, then restart master 0 empty."""
-    set_all(servers[3:], b"somebody", key)
-    lease = granted(make_locks(masters.urls, ttl=MAX_TTL).acquire(key, timeout=0))
-    for server in servers[3:]:
-        server.delete(key)
-    masters.stop(0)
-    masters.start(0)
-    return lease
-
-
-@pytest.mark.slow
-def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
-    make_locks: MakeLocks, old_masters: LocalMasters, raw_servers: Servers
-) -> None:
-    # Master 0 is young from the test before: it counts as down, four are left.
-    retry = Retry(delay=0.01, unreachable_tries=1000)
-    other = make_locks(old_masters.urls, max_ttl=MAX_TTL, ttl=MAX_TTL, retry=retry)
-    granted(other.acquire("warm-up", timeout=10)).release()  # markers, quarantine over
-    lease = lose_one_of_three_votes(make_locks, old_masters, raw_servers, "kept")
-    taken = granted(other.acquire("kept", timeout=10))
-    assert not lease.is_valid  # type: ignore[attr-defined]
-    assert taken.is_valid
-    assert "restarted" in str(taken.votes[0].text)

@@ -56,10 +56,10 @@ def test_many_at_once_when_over_tls_then_all_are_granted_and_released(
     # make a vote SILENT. Counted, so that a failure says how many had another status.
     masters = [url(port, options) for port in tls_ports]
     locks = make_locks(masters, ttl=30, round_timeout=2)
-    leases = locks.acquire_each([str(i) for i in range(2000)])
-    assert Counter(lease is not None for lease in leases) == {True: 2000}
+    leases = locks.acquire_each([str(i) for i in range(600)])
+    assert Counter(lease is not None for lease in leases) == {True: 600}
     statuses = Counter(locks.release_each(leases))
-    assert statuses == {ReleaseStatus.RELEASED: 2000}
+    assert statuses == {ReleaseStatus.RELEASED: 600}
 
 
 def test_lease_when_plain_and_tls_masters_are_mixed_then_is_taken(
@@ -253,7 +253,7 @@ def test_file_when_it_does_not_exist_then_is_refused_before_any_io(said: str) ->
 # --- slices ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("piece", [1, 2, 3, 5, 17])
+@pytest.mark.parametrize("piece", [1, 3, 17])
 def test_conversation_when_cut_into_pieces_then_rounds_are_won(
     make_locks: MakeLocks, tls_ports: list[int], options: str, piece: int
 ) -> None:

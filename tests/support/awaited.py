@@ -175,7 +175,6 @@ class Awaited:
 
 
 async def awaited(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
-    """Call a method, on the loop, and wait for what it returns."""
     result = method(*arguments, **options)
     return await result if inspect.isawaitable(result) else result
 
@@ -190,5 +189,4 @@ def bare(leases: Any) -> Any:
 
 
 def awaited_locks(thread: LoopThread, *args: Any, **options: Any) -> Any:
-    """Make an awaitable FastRedlock whose calls block."""
     return Awaited(thread.run, FastRedlock(*args, **options))

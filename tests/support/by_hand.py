@@ -115,7 +115,6 @@ def reconnect(
 
 
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
-    """Make an engine whose masters are all connected."""
     told = [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)]
     return make_ready(new_engine(count, max_ttl_ns), told)
 
@@ -150,7 +149,6 @@ def release_adopted(engine: Engine, now_ns: int) -> Round:
 def begin_all(
     engine: Engine, now_ns: int, operation: Operation = Operation.ACQUIRE
 ) -> Round:
-    """Start a round of two keys."""
     token = b"token-%d" % now_ns
     round = engine.new_round(int(operation), (b"a", b"b"), token, TERMS)
     start(engine, round, now_ns)
@@ -158,6 +156,5 @@ def begin_all(
 
 
 def said_of(round: Round, master: int = 0) -> tuple[Vote, str | None]:
-    """Return one master's vote and what it says about it."""
     vote, text, _ = round.votes()[master]
     return vote, text

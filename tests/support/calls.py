@@ -26,13 +26,11 @@ def connected(locks: FastRedlock) -> FastRedlock:
 
 
 def granted(taken: Lease | None) -> Lease:
-    """Say that an acquire succeeded."""
     assert taken is not None
     return taken
 
 
 def all_granted(leases: Sequence[Lease | None]) -> list[Lease]:
-    """Say that each of many acquires succeeded."""
     return [granted(lease) for lease in leases]
 
 

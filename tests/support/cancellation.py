@@ -109,13 +109,7 @@ async def by_task_group(work: Work, wait: Wait) -> Any:
 
 
 QUICK_WAYS = [by_cancel, by_two_cancels]  # the others take turns of the loop themselves
-WAYS = [
-    by_cancel,
-    by_two_cancels,
-    by_wait_for,
-    by_timeout,
-    by_task_group,
-]
+WAYS = [*QUICK_WAYS, by_wait_for, by_timeout, by_task_group]
 
 
 def after_turns(k: int) -> Wait:

@@ -82,7 +82,6 @@ def tls_master(
 
 
 def started_with_tls(*options: str) -> tuple[LocalMasters, int]:
-    """Start a server on a port for TLS that is free."""
     while True:
         port = _any_port()
         try:

@@ -25,7 +25,7 @@ from fastredlock import FastRedlock, Lease, Retry
 from fastredlock import asyncio as awaitable
 from tests.support.waiting import turn, until
 
-NAMES = [f"r{i}" for i in range(10_000)]
+NAMES = [f"r{i}" for i in range(3_000)]
 TTL = 60.0  # s; round timeout 1 s or more
 kept: Any = None  # what outlives the calls
 
@@ -44,7 +44,6 @@ def go_on(seconds: float) -> None:
 
 
 def rest(locks: FastRedlock, *names: str) -> None:
-    """Let keys rest in a client."""
     for name in names * 3:
         with locks.lock(name):
             pass
@@ -58,7 +57,6 @@ def in_daemon(work: Callable[[], object]) -> threading.Thread:
 
 
 def in_child(method: str, work: Callable[..., object], *arguments: object) -> None:
-    """Do the work in a child of multiprocessing."""
     context: Any = multiprocessing.get_context(method)
     child = context.Process(target=work, args=arguments)
     child.start()
@@ -100,7 +98,6 @@ def lose_each(how: str, *urls: str) -> None:
 
 
 def let_rest(how: str, *urls: str) -> None:
-    """End while a key rests."""
     globals()["kept"] = locks = FastRedlock(urls, ttl=TTL, linger=TTL / 2)
     rest(locks, NAMES[0])
     assert locks.stats().lingered > 0
@@ -154,7 +151,7 @@ def leave_a_daemon(delay: str, *urls: str) -> None:
 
     def work() -> None:
         while True:
-            locks.release_each(locks.acquire_each(NAMES[:3000], ttl=TTL))
+            locks.release_each(locks.acquire_each(NAMES, ttl=TTL))
 
     in_daemon(work)
     go_on(float(delay))  # somewhere in its rounds
@@ -378,7 +375,6 @@ def end_in_a_back_off(how: str, *urls: str) -> None:
 
 
 async def awaited(result: Any) -> Any:
-    """Return the outcome of a call of either client."""
     return await result if inspect.isawaitable(result) else result
 
 

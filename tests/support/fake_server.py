@@ -11,8 +11,8 @@ import select
 import socket
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Self
 
 HTTP_REFUSAL = b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n"
@@ -21,7 +21,6 @@ Answer = bytes | None | Callable[[Words], bytes | None]  # None: says nothing
 
 
 def resp_bulk(data: bytes) -> bytes:
-    """Encode one bulk string."""
     return b"$%d\r\n%b\r\n" % (len(data), data)
 
 
@@ -133,11 +132,9 @@ class FakeServer(Listening):
 
     @property
     def url(self) -> str:
-        """The address, as a master's URL."""
         return f"redis://127.0.0.1:{self.address[1]}/0"
 
     def names(self) -> list[bytes]:
-        """List the names of the commands received so far."""
         return [words[0] for words in self.commands]
 
     def _receive(self, connection: socket.socket, data: bytes) -> bool:
@@ -175,15 +172,3 @@ class FakeServer(Listening):
             rest = rest[size + 2 :]
         self._unread[connection] = rest
         return words
-
-
-@contextmanager
-def bare_listener() -> Iterator[socket.socket]:
-    """Listen, and never accept: a connection makes the socket readable."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        yield listener
-
-
-def has_visitor(listener: socket.socket) -> bool:
-    """Tell whether somebody has connected."""
-    return bool(select.select([listener], [], [], 0)[0])

@@ -79,7 +79,6 @@ class Calls:
         ctypes.c_int.in_dll(self._library, "slow_ms").value = milliseconds
 
     def made(self) -> dict[str, int]:
-        """Tell how many there were so far."""
         return {
             name: ctypes.c_int.in_dll(self._library, name).value
             for name in ("look_ups", "sockets", "connects", "sends")
@@ -185,7 +184,7 @@ def stand_still(*urls: str) -> None:
         locks.connect()
     stopper = os.fork()
     if stopper == 0:
-        for number in range(4):
+        for number in range(3):
             time.sleep(0.1 + number * 0.013)  # somewhere in their rounds
             os.kill(os.getppid(), signal.SIGSTOP)
             time.sleep(1.05)  # for longer than a look at the clock is apart
@@ -215,7 +214,6 @@ def stand_still(*urls: str) -> None:
 
 
 def left_on_a_quorum(urls: tuple[str, ...]) -> list[bytes]:
-    """List the keys that still stand on a quorum of the masters."""
     servers = [redis.Redis.from_url(url) for url in urls]
     found = Counter(key for server in servers for key in server.scan_iter(count=1000))
     return [key for key, times in found.items() if times > len(urls) // 2]
@@ -252,7 +250,7 @@ def interrupt_around_with(*urls: str) -> None:
     random.seed(9)
     interrupts = number = 0
     bodies = (lock_at_once, acquire_at_once, acquire_and_release)
-    ended = time.monotonic() + 4
+    ended = time.monotonic() + 2.5
     while time.monotonic() < ended:
         number += 1
         try:
@@ -265,7 +263,7 @@ def interrupt_around_with(*urls: str) -> None:
         except KeyboardInterrupt:
             interrupts += 1
     signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    assert interrupts > 300, (number, interrupts)
+    assert interrupts > 150, (number, interrupts)
     assert locks.stats().losses == 0
     locks.close()
     print(number, interrupts)
@@ -311,7 +309,6 @@ def tell_after_a_stop_awaited(*urls: str) -> None:
 
 
 def end_while_kept(ttl: str, *urls: str) -> None:
-    """End without a release."""
     locks = FastRedlock(urls, ttl=float(ttl))
     held.extend(locks.acquire(f"k{i}", keep_alive=True) for i in range(20))
     time.sleep(0.3)  # some are renewed, or over

@@ -79,5 +79,4 @@ def hear(engine: Engine, now_ns: int, *said: bytes) -> None:
 
 
 def is_write(words: list[bytes]) -> bool:
-    """Whether a command is the second write."""
     return words[1] in (scripts.WRITE_FENCE, scripts.WRITE_FENCE_SHA1)

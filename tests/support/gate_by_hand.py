@@ -47,7 +47,6 @@ def moved(left_ms: int = 10_000) -> bytes:
 
 
 def subscribed(channel: bytes) -> bytes:
-    """Encode the push that answers SUBSCRIBE."""
     return b">3\r\n" + bulk(b"subscribe") + bulk(channel) + b":1\r\n"
 
 
@@ -60,19 +59,16 @@ class ByHand:
         self._numbers = 0
 
     def pass_time(self, for_ns: int) -> None:
-        """Let time go by; do all that is due."""
         self.now_ns += for_ns
         hand.pass_time(self.engine, self.now_ns)
         hand.finish(self.engine, self.now_ns)
 
     def new_round(self, key: bytes | KeyOfKind = KEY) -> Round:
-        """Make a round that takes the lock, or a slot."""
         self._numbers += 1
         token = b"token-%d" % self._numbers
         return self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
 
     def release(self, taken: Round) -> Round:
-        """Give a lock back; return the round that does."""
         release = self.engine.new_release(taken, TERMS)
         hand.submit(self.engine, release, self.now_ns)
         return release
@@ -109,20 +105,16 @@ class Gate(ByHand):
         self.say(b"*3\r\n_\r\n:-2\r\n:0\r\n" + TIME)
 
     def cut(self) -> None:
-        """End the connection."""
         hand.lost(self.engine, 0, "cut", self.now_ns)
 
     def say(self, data: bytes) -> None:
-        """Answer, or push."""
         hand.receive(self.engine, 0, data, self.now_ns)
         hand.finish(self.engine, self.now_ns)
 
     def hear(self) -> bytes:
-        """Return what it was sent since it heard last."""
         return hand.outgoing(self.engine, 0)
 
     def tell(self, key: bytes = KEY) -> None:
-        """Tell the engine that it is its turn."""
         self.say(b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key))
 
     def answer(self, whose: int, left_ms: int, place: int, count: int = 0) -> None:
@@ -133,7 +125,6 @@ class Gate(ByHand):
     def wait(
         self, for_ns: int = -1, key: bytes | KeyOfKind = KEY, is_answered: bool = True
     ) -> Round:
-        """Start a caller that waits, for so long; answer its question: it is held."""
         round = self.new_round(key)
         until_ns = -1 if for_ns < 0 else self.now_ns + for_ns
         round.wait_in_turn(self.now_ns, until_ns=until_ns)
@@ -169,7 +160,6 @@ class Gate(ByHand):
         return round
 
     def withdraw(self, round: Round) -> None:
-        """Let the caller of a round give it up."""
         hand.withdraw(self.engine, round, self.now_ns)
 
 
@@ -196,12 +186,10 @@ class Gates(ByHand):
         self.take()  # asks for the time, for a while
 
     def say(self, master: int, data: bytes) -> None:
-        """Answer, or push."""
         hand.receive(self.engine, master, data, self.now_ns)
         hand.finish(self.engine, self.now_ns)
 
     def hear(self, master: int) -> list[Words]:
-        """Return the commands that a master was sent since it heard last."""
         reader = Reader()
         reader.feed(hand.outgoing(self.engine, master))
         heard = []
@@ -256,7 +244,6 @@ class Gates(ByHand):
             self.pass_time(60 * MS)
 
     def wait(self, key: bytes | Permits = KEY) -> Round:
-        """Start a caller that waits."""
         round = self.new_round(key)
         round.wait_in_turn(self.now_ns)
         hand.submit(self.engine, round, self.now_ns)

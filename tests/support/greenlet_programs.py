@@ -109,7 +109,6 @@ def frozen(masters: LocalMasters, count: int = 5) -> Iterator[None]:
 
 
 def take_and_give(locks: fastredlock.FastRedlock) -> None:
-    """See that a client works."""
     with locks.lock(KEY, timeout=5):
         pass
 

@@ -15,7 +15,6 @@ NOBODY: list[bytes | None] = [None] * 5  # the values of a key that no master ha
 
 
 def values(servers: Sequence[redis.Redis], key: Key = KEY) -> list[bytes | None]:
-    """Return what each server stores under the key."""
     return [cast("bytes | None", server.get(key)) for server in servers]
 
 
@@ -29,7 +28,6 @@ def settled_values(
 
 
 def sizes(servers: Sequence[redis.Redis]) -> list[int]:
-    """Count the keys of each server."""
     return [server.dbsize() for server in servers]
 
 
@@ -38,20 +36,23 @@ def is_empty(servers: Sequence[redis.Redis]) -> bool:
     return settled(lambda: sizes(servers), [0] * len(servers)) == [0] * len(servers)
 
 
-def set_all(servers: Sequence[redis.Redis], value: bytes, key: Key = KEY) -> None:
+def set_all(servers: Sequence[redis.Redis], value: Key, key: Key = KEY) -> None:
     """Let somebody else hold the key on these servers, without expiry."""
     for server in servers:
         server.set(key, value)
 
 
 def delete(servers: Sequence[redis.Redis], key: Key = KEY) -> None:
-    """Take the key away from these servers."""
     for server in servers:
         server.delete(key)
 
 
+def flush(servers: Sequence[redis.Redis]) -> None:
+    for server in servers:
+        server.flushall()
+
+
 def flush_scripts(servers: Sequence[redis.Redis]) -> None:
-    """Let these servers know no script any more."""
     for server in servers:
         server.script_flush()
 

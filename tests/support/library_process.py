@@ -38,15 +38,12 @@ class Held:
         self._lock = self.made(module, key, urls)
 
     def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
-        """Make the lock."""
         raise NotImplementedError
 
     def run(self, result: Any) -> Any:
-        """Return the outcome of a call."""
         return self._loop.run_until_complete(result) if self._loop else result
 
     def client(self, url: str) -> Any:
-        """Make a client of redis-py."""
         import redis.asyncio
 
         kind: Any = redis.asyncio.Redis if self.is_asyncio else redis.Redis
@@ -69,7 +66,6 @@ class Held:
             self._loop.close()
 
     def count(self, path: str, times: str) -> None:
-        """Count up so often under the lock."""
         counter = Path(path)
         for _ in range(int(times)):
             while not self.take():
@@ -79,8 +75,6 @@ class Held:
 
 
 class RedlockPy(Held):
-    """redlock-py: a manager, and a Lock for each grant."""
-
     def made(self, module: ModuleType, key: str, urls: list[str]) -> Any:
         self._key, self._grant = key, None
         return module.Redlock(urls, retry_count=1, retry_delay=0.001)
@@ -106,8 +100,6 @@ class Pottery(Held):
 
 
 class PotteryAsyncio(Pottery):
-    """pottery: one AIORedlock."""
-
     is_asyncio, name = True, "AIORedlock"
 
 
@@ -150,8 +142,6 @@ class RedisPy(Held):
 
 
 class RedisAsyncio(RedisPy):
-    """The Lock of redis.asyncio."""
-
     is_asyncio = True
 
 

@@ -41,7 +41,6 @@ def worker(
 
 
 def line_of(process: Child) -> str:
-    """Wait for the next line that a worker prints."""
     return process.answer()
 
 

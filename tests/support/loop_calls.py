@@ -15,14 +15,12 @@ from tests.support.keys import KEY
 
 
 async def taken(locks: FastRedlock, key: str = KEY, **options: Any) -> Lease:
-    """Take it; it is free."""
     lease = await locks.acquire(key, **options)
     assert lease is not None
     return lease
 
 
 async def pair(locks: FastRedlock, key: str = KEY) -> None:
-    """Take and release it."""
     lease = await taken(locks, key, timeout=2)
     assert await lease.release() is ReleaseStatus.RELEASED
 

@@ -2,28 +2,24 @@
 
 from __future__ import annotations
 
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalMasters, MemoryMasters
 
 
-def stop(masters: LocalMasters, count: int) -> None:
-    """Kill the first `count` masters."""
+def stop(masters: LocalMasters | MemoryMasters, count: int) -> None:
     for i in range(count):
         masters.stop(i)
 
 
-def start(masters: LocalMasters, count: int) -> None:
-    """Start the first `count` masters, empty."""
+def start(masters: LocalMasters | MemoryMasters, count: int) -> None:
     for i in range(count):
         masters.start(i)
 
 
 def pause(masters: LocalMasters, count: int) -> None:
-    """Freeze the first `count` masters."""
     for i in range(count):
         masters.pause(i)
 
 
 def resume(masters: LocalMasters, count: int) -> None:
-    """Let the first `count` masters go on."""
     for i in range(count):
         masters.resume(i)

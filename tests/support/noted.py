@@ -30,22 +30,17 @@ class Noted:
 
     @property
     def events(self) -> list[str]:
-        """The names of all events, in order."""
         return [name for name, _ in self.told]
 
     def of(self, event: str) -> list[tuple[Any, ...]]:
-        """Return the values of all events of one name."""
         return [values for name, values in self.told if name == event]
 
     def clear(self) -> None:
-        """Forget what was told until now."""
         self.told.clear()
         self.threads.clear()
 
 
 class Raising:
-    """Raise at each event."""
-
     def __init__(self, error: BaseException) -> None:
         self.error = error
         self.count = 0

@@ -44,7 +44,6 @@ def is_worker(config: pytest.Config) -> bool:
 
 
 def is_whole_suite(config: pytest.Config) -> bool:
-    """Return whether no file and no folder is named."""
     return config.args_source is pytest.Config.ArgsSource.TESTPATHS
 
 

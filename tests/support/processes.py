@@ -56,18 +56,15 @@ class Child(subprocess.Popen[str]):
         )
 
     def tell(self, line: str) -> None:
-        """Send a line, and do not wait."""
         assert self.stdin is not None
         self.stdin.write(f"{line}\n")
         self.stdin.flush()
 
     def answer(self) -> str:
-        """Wait for the next line that it prints."""
         assert self.stdout is not None
         return self.stdout.readline().strip()
 
     def say(self, line: str) -> str:
-        """Send a line; wait for the answer."""
         self.tell(line)
         return self.answer()
 
@@ -84,7 +81,6 @@ def running(program: ModuleType | str, *words: str) -> Iterator[Child]:
 
 
 def open_files() -> int:
-    """Count the descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))
 
 

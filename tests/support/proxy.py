@@ -53,8 +53,6 @@ class Faults:
 
 @dataclass(eq=False)
 class _Flow:
-    """One client connection and the server connection made for it."""
-
     client: socket.socket
     server: socket.socket
     up: list[tuple[float, bytes]] = field(default_factory=list)
@@ -100,7 +98,6 @@ class Proxy:
 
     @property
     def url(self) -> str:
-        """The address of the proxy, as a master's URL."""
         if self._path:
             return f"unix://{self._path}"
         return f"redis://{self._address[0]}:{self._address[1]}/0"
@@ -360,8 +357,12 @@ def swallowed_syn() -> Iterator[str]:
                 filler.close()
 
 
+def set_each(proxies: Sequence[Proxy], **faults: object) -> None:
+    for proxy in proxies:
+        proxy.set(**faults)
+
+
 @contextmanager
 def proxied(urls: Sequence[str]) -> Iterator[list[Proxy]]:
-    """Stand a proxy before each of these masters."""
     with ExitStack() as opened:
         yield [opened.enter_context(Proxy(url)) for url in urls]

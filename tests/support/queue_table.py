@@ -16,7 +16,6 @@ KNOWN = ["ASKED", "BEHIND", "FIRST"]
 
 
 def drawn(event: str, state: str) -> str:
-    """Return a cell as it is drawn."""
     return ROWS[EVENTS.index(event)][2 + STATES.index(state)]
 
 

@@ -75,7 +75,6 @@ def cast(round: Round, votes: str, at_ns: int = T0 + MS) -> Round:
 
 
 def letters(round: Round) -> str:
-    """Return the votes so far, one letter per master."""
     return "".join(
         "E" if vote is Vote.FAILED and elapsed_ms is not None else vote.name[0]
         for vote, _, elapsed_ms in round.votes()
@@ -152,7 +151,6 @@ def play(history: History, operation: Operation = Operation.ACQUIRE) -> Iterator
 
 
 def happen(round: Round, event: Event) -> None:
-    """Let one event happen to a round."""
     if event.letter == "D":
         round.on_deadline(event.at_ns)
     elif event.letter == "C":
@@ -261,7 +259,6 @@ class ScriptedLocks(FastRedlock):
 
 
 def taken(locks: FastRedlock, ttl: float | None = None) -> Lease:
-    """Take a lock that is free."""
     lease = locks.acquire("orders:42", ttl=ttl, timeout=0)
     assert lease is not None
     return lease

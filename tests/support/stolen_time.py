@@ -92,7 +92,6 @@ def in_one_line(text: str) -> str:
 
 
 def summary(repeats: Sequence[Repeat]) -> list[str]:
-    """Return the lines of the summary."""
     return [
         f"run again: {each.test}, {each.stolen_ms:.0f} ms stolen: {each.reason}"
         for each in repeats

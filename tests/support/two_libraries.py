@@ -93,7 +93,6 @@ def differing(theirs: dict[str, str], ours: dict[str, str]) -> set[str]:
 
 
 def own_names(module: ModuleType) -> list[str]:
-    """List the public names that a module defines itself."""
     return [
         name
         for name, value in vars(module).items()

@@ -27,7 +27,6 @@ def as_bytes(key: str | bytes) -> bytes:
 
 
 def queue_key(key: str | bytes = KEY) -> bytes:
-    """Return the key under which the gate of a resource keeps its queue."""
     return b"fastredlock:queue:" + as_bytes(key)
 
 
@@ -43,7 +42,6 @@ def gate_of(count: int, key: str | bytes = KEY) -> int:
 
 
 def queued(servers: Sequence[redis.Redis], key: str | bytes = KEY) -> int:
-    """Count the processes that any of the servers has in its queue."""
     return sum(server.zcard(queue_key(key)) for server in servers)
 
 
@@ -173,7 +171,6 @@ class Waiters:
             return self.start(lambda: self.take(name, locks, hold, **options))
 
     def start(self, work: Callable[[], Any]) -> Future[Any]:
-        """Start anything else."""
         future = self._pool.submit(work)
         self._futures.append(future)
         return future
@@ -199,7 +196,6 @@ class Waiters:
         return self.sections[KEY]
 
     def end(self) -> None:
-        """Wait for all; raise what one of them raised."""
         for future in self._futures:
             future.result(3 * PATIENCE)
 

@@ -19,7 +19,6 @@ SLACK = 0.4  # s; what a loaded machine may add to a time that is asserted
 
 
 def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
-    """Return whether the claim came true in time."""
     return bool(settled(lambda: bool(claim()), True, within))
 
 
@@ -44,7 +43,6 @@ def is_renewed(lease: Any, times: int = 2) -> bool:
 
 
 async def turn() -> None:
-    """Let a loop run what is ready."""
     await asyncio.sleep(0)
 
 
@@ -59,7 +57,6 @@ async def until(
 
 
 def is_listening(address: tuple[str, int]) -> bool:
-    """Return whether a server accepts connections there."""
     with suppress(ConnectionRefusedError), socket.create_connection(address):
         return True
     return False

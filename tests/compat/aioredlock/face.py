@@ -56,8 +56,6 @@ class Face(LoopFace):
         return self.until(lambda: min(each.pttl(KEY) for each in servers) > within_ms)
 
     def close(self) -> None:
-        """Destroy the managers, and wait for tasks that they left."""
-
         async def end() -> None:
             for manager in self._managers:
                 await manager.destroy()

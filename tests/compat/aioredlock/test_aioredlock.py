@@ -9,7 +9,7 @@ import pytest
 
 from tests.compat.aioredlock.face import BRIEF, Face
 from tests.compat.face import ANOTHER
-from tests.support.keys import KEY
+from tests.support.keys import KEY, delete
 from tests.support.two_libraries import is_stored
 from tests.support.waiting import stopwatch, wait_until
 
@@ -173,8 +173,7 @@ def test_unlock_of_what_nobody_holds_is_no_error(face: Face) -> None:
     face.run(lock.release())
     face.run(lock.release())
     lock = face.lock()
-    for server in face.servers:
-        server.delete(KEY)
+    delete(face.servers)
     face.run(lock.release())
 
 

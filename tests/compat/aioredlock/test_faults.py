@@ -15,6 +15,7 @@ import redis
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import BRIEF, Face
 from tests.support.keys import KEY
+from tests.support.masters import pause, resume, stop
 from tests.support.two_libraries import is_stored, load
 from tests.support.waiting import until
 
@@ -63,8 +64,7 @@ def test_extend_that_fails_does_not_delete_what_the_body_still_uses(
     better: Face, masters: LocalMasters
 ) -> None:
     lock = better.lock(60, of=better.manager(masters.urls[:3]))
-    masters.stop(0)
-    masters.stop(1)
+    stop(masters, 2)
     with pytest.raises(better.LockRuntimeError):
         better.run(lock.extend())
     assert lock.valid is True
@@ -128,11 +128,9 @@ def test_extension_that_is_not_confirmed_is_tried_again(
 ) -> None:
     lock = ours.run(ours.manager(masters.urls[:3], internal_lock_timeout=1.0).lock(KEY))
     with redis.Redis.from_url(masters.urls[2]) as server:
-        for i in range(2):
-            masters.pause(i)
+        pause(masters, 2)
         assert ours.is_extended([server])  # so it was tried on all of them
-        for i in range(2):
-            masters.resume(i)
+        resume(masters, 2)
     ours.wait(1.0)  # the ttl: without another extension it would be over
     assert lock.valid is True
     assert ours.run(lock.is_locked())
@@ -178,7 +176,6 @@ def test_time_that_cannot_be_extended_is_a_lock_error(ours: Face) -> None:
 
 @pytest.fixture(scope="module")
 def guarded() -> Iterator[LocalMasters]:
-    """One master with a password."""
     with LocalMasters(1, options=("--requirepass", "s3cret")) as masters:
         yield masters
 

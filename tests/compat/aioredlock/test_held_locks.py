@@ -8,7 +8,8 @@ import redis
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import BRIEF, Face
 from tests.compat.face import ANOTHER
-from tests.support.keys import KEY
+from tests.support.keys import KEY, flush
+from tests.support.masters import stop
 from tests.support.two_libraries import is_stored
 from tests.support.waiting import wait_until
 
@@ -46,8 +47,7 @@ def test_extend_of_what_another_has_raises_and_leaves_no_key(
 def test_extend_when_its_keys_are_gone_then_it_is_lost(better: Face) -> None:
     """Theirs takes the lock anew, as anybody may have done meanwhile."""
     lock = better.lock(3)
-    for server in better.servers:
-        server.flushall()
+    flush(better.servers)
     with pytest.raises(better.LockAcquiringError, match=r"^Can not set lock$"):
         better.run(lock.extend())
     assert lock.valid is False
@@ -166,8 +166,7 @@ def test_block_that_is_left_after_destroy_says_nothing(face: Face) -> None:
 
 
 def test_minority_that_fails_is_not_noticed(face: Face, masters: LocalMasters) -> None:
-    masters.stop(0)
-    masters.stop(1)
+    stop(masters, 2)
     lock = face.lock(of=face.manager(masters.urls))
     face.run(lock.extend())
     assert face.run(lock.is_locked())
@@ -179,8 +178,7 @@ def test_majority_that_fails_is_a_runtime_error(
 ) -> None:
     manager = face.manager(masters.urls)
     first, second = (face.run(manager.lock(key, 60)) for key in ("a", "b"))
-    for i in range(3):
-        masters.stop(i)
+    stop(masters, 3)
     for work, verb in (
         (manager.lock(KEY, 5), "set"),
         (second.extend(), "set"),
@@ -260,8 +258,7 @@ def test_lock_of_an_identifier_without_a_majority_is_a_runtime_error(
 ) -> None:
     manager, other = (face.manager(masters.urls[:3]) for _ in range(2))
     held = face.lock(60, "id", of=manager)
-    masters.stop(0)
-    masters.stop(1)
+    stop(masters, 2)
     with pytest.raises(face.LockRuntimeError):
         face.lock(60, "id", of=other)
     assert held.valid is True

@@ -22,7 +22,6 @@ MANY = ("aioredlock", "pottery", "pottery-asyncio", "redlock-py")
 
 @pytest.fixture
 def databases(masters: LocalMasters) -> list[str]:
-    """Name five databases of one server."""
     return [f"{masters.urls[0].removesuffix('/0')}/{db}" for db in range(1, 6)]
 
 

@@ -14,8 +14,6 @@ UUID = rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 
 
 class Face(LoopFace):
-    """The module, blocking or awaitable."""
-
     key = f"redlock:{KEY}"
 
     @property
@@ -24,7 +22,6 @@ class Face(LoopFace):
 
     @cached_property
     def masters(self) -> Any:
-        """A client for each of the five masters."""
         return set(self.clients)
 
     def lock(self, key: str = KEY, **options: Any) -> Any:

@@ -15,7 +15,8 @@ import pytest
 from fastredlock.testing import LocalMasters
 from tests.compat.pottery.face import Face
 from tests.support.keys import KEY
-from tests.support.proxy import Proxy
+from tests.support.masters import stop
+from tests.support.proxy import Proxy, set_each
 from tests.support.threads import in_threads, later
 from tests.support.waiting import until, wait_until
 
@@ -24,11 +25,6 @@ from tests.support.waiting import until, wait_until
 
 def lock_on(face: Face, masters: LocalMasters, **options: Any) -> Any:
     return face.lock(masters=set(map(face.client, masters.urls)), **options)
-
-
-def stop(masters: LocalMasters, count: int) -> None:
-    for i in range(count):
-        masters.stop(i)
 
 
 def test_minority_that_fails_is_not_noticed(face: Face, masters: LocalMasters) -> None:
@@ -169,8 +165,7 @@ def test_acquire_that_is_cancelled_leaves_nothing_behind(better_awaited: Face) -
         assert lock.acquire()
         lock.release()
         assert face.is_free()
-        for way in ways:
-            way.set(holds_down=True)
+        set_each(ways, holds_down=True)
 
         async def cancel() -> None:
             acquiring = asyncio.ensure_future(lock._awaitable.acquire())

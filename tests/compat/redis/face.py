@@ -25,9 +25,7 @@ class Face(LoopFace):
     def made(
         self, cls: Any, name: Any = KEY, client: Any = None, **options: Any
     ) -> Any:
-        """Make a lock of this class."""
         return self.usable(cls(client or self.default_client, name, **options))
 
     def value(self) -> Any:
-        """Return what the first server stores for the lock."""
         return self.server.get(KEY)

@@ -18,6 +18,7 @@ from fastredlock.compat._redis import redis_error
 from fastredlock.testing import LocalMasters
 from tests.compat.redis.face import Face
 from tests.support.keys import KEY
+from tests.support.masters import stop
 from tests.support.proxy import Proxy
 from tests.support.threads import later
 
@@ -195,8 +196,7 @@ def test_lock_of_a_list_of_clients_is_held_by_a_majority(ours: Face) -> None:
 def test_lock_of_a_list_of_clients_does_without_a_minority(
     ours: Face, masters: LocalMasters
 ) -> None:
-    masters.stop(0)
-    masters.stop(1)
+    stop(masters, 2)
     clients = [ours.client(url) for url in masters.urls]
     with ours.lock(client=clients, timeout=10) as lock:
         assert lock.owned()

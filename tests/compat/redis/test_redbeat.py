@@ -16,7 +16,7 @@ from tests.support.fixtures import Servers
 from tests.support.processes import environment_of_children
 from tests.support.waiting import SLACK, wait_until
 
-TIMEOUT, TICK = 3, 0.5  # s
+TIMEOUT, TICK = 2, 0.4  # s
 KEY = "redbeat::lock"
 
 pytestmark = [

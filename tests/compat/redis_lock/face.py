@@ -21,8 +21,6 @@ class Hasty:
 
 
 class Face(face.Face):
-    """The module and a client."""
-
     key = LOCK
 
     @cached_property
@@ -33,10 +31,8 @@ class Face(face.Face):
         return self.Lock(self.default_client, KEY, **options)
 
     def hasty(self) -> Any:
-        """Make a lock that is renewed often."""
         cls: Any = type("HastyLock", (Hasty, self.Lock), {})
         return cls(self.default_client, KEY, expire=1, auto_renewal=True)
 
     def value(self) -> Any:
-        """Return what the server stores for the lock."""
         return self.server.get(LOCK)

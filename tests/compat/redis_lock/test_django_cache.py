@@ -16,8 +16,6 @@ pytest.importorskip("django_redis")
 
 
 class Face(base.Face):
-    """The cache of a module."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.cache = self.made()

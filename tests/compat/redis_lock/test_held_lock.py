@@ -186,7 +186,6 @@ def test_renewal_is_set_up_as_documented(face: Face) -> None:
 
 
 def renewed(face: Face) -> bool:
-    """Return whether the time left grows again."""
     face.server.pexpire(LOCK, 400)
     return wait_until(lambda: face.server.pttl(LOCK) > 800)
 

@@ -11,12 +11,9 @@ TTL = 10_000  # ms
 
 
 class Face(face.Face):
-    """The module, and managers on the five masters."""
-
     def manager(self, *options: Any, **named: Any) -> Any:
         return self.Redlock(self.urls, *options, **named)
 
     def sets(self) -> int:
-        """Count the SET commands of the first server so far."""
         stats: dict[str, Any] = self.server.info("commandstats")
         return int(stats.get("cmdstat_set", {}).get("calls", 0))

@@ -17,6 +17,7 @@ from fastredlock.testing import LocalMasters
 from tests.compat.face import ANOTHER
 from tests.compat.redlock.face import PAIR, TTL, Face
 from tests.support.keys import KEY
+from tests.support.masters import stop
 from tests.support.proxy import Proxy
 from tests.support.threads import later
 from tests.support.two_libraries import is_stored, load
@@ -140,8 +141,7 @@ def test_calls_raise_nothing_when_a_majority_is_gone(
 ) -> None:
     manager = face.Redlock([face.client(url) for url in masters.urls], 2, 0.01)
     lock = manager.lock(KEY, TTL)
-    for i in range(gone):
-        masters.stop(i)
+    stop(masters, gone)
     assert manager.unlock(lock) is None
     assert manager.lock(KEY, TTL) is False
 
@@ -259,8 +259,7 @@ def test_failed_try_is_logged_with_what_every_server_said(
     ours: Face, masters: LocalMasters, caplog: pytest.LogCaptureFixture
 ) -> None:
     manager = ours.Redlock(masters.urls, retry_count=1)
-    for i in range(3):
-        masters.stop(i)
+    stop(masters, 3)
     assert manager.lock(KEY, TTL) is False
     assert "fewer than a quorum of masters could answer" in caplog.text
     assert f"127.0.0.1:{masters.ports[0]} FAILED" in caplog.text
