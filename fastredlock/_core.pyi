@@ -279,10 +279,6 @@ class TlsSession:
 @final
 class Counters:
     rounds: Final[int]
-    won: Final[int]
-    taken: Final[int]
-    unreachable: Final[int]
-    too_late: Final[int]
     rolled_back: Final[int]
     late_replies: Final[int]
     repeated_scripts: Final[int]
@@ -572,14 +568,10 @@ class LeaseFields:
     _lease: Final[Any]
 
 @final
-class Histogram:
-    def read(self) -> tuple[list[int], float]: ...
-
-@final
 class Tally:
-    waits: Final[Histogram]
-    holds: Final[Histogram]
-    margins: Final[Histogram]
+    waits: Final[list[float]]
+    holds: Final[list[float]]
+    margins: Final[list[float]]
     def __init__(self, bounds: Sequence[float]) -> None: ...
     def acquired(self, resource: object, waited: float, attempts: int) -> None: ...
     def margin(self, resource: object, left: float) -> None: ...

@@ -254,7 +254,7 @@ class Collector(Observer, BaseCollector):
         for attribute, name, text in TIMED:
             timed = HistogramMetricFamily(f"fastredlock_{name}", text, labels=names)
             for label, tally in tallies.items():
-                counts, total = getattr(tally, attribute).read()
+                *counts, total = getattr(tally, attribute)
                 buckets = [*zip(bounds, accumulate(counts), strict=True)]
                 timed.add_metric(label, buckets, total)
             yield timed

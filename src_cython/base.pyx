@@ -198,16 +198,11 @@ cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
     return 0
 
 
-cdef inline void buffer_put(Buffer *self, const char *data, size_t size) noexcept nogil:
-    # Into space that was reserved.
-    memcpy(self.data + self.end, data, size)
-    self.end += size
-
-
 cdef int buffer_append(Buffer *self, const char *data, size_t size) noexcept nogil:
     cdef int error = buffer_reserve(self, size)
     if error == 0:
-        buffer_put(self, data, size)
+        memcpy(self.data + self.end, data, size)
+        self.end += size
     return error
 
 

@@ -5,7 +5,7 @@ other systems. On Linux a name is its system call and nothing else.
 """
 
 from cpython.pythread cimport PyThread_type_lock
-from libc.stdint cimport uint16_t, uint32_t
+from libc.stdint cimport uint32_t
 from posix.time cimport timespec
 from posix.types cimport pid_t
 
@@ -113,7 +113,7 @@ cdef extern from "<sys/socket.h>" nogil:
         unsigned short sa_family
     struct sockaddr_storage:
         unsigned short ss_family
-    enum: AF_INET, AF_INET6, AF_UNIX, AF_UNSPEC, SOCK_STREAM, SOL_SOCKET, SO_ERROR
+    enum: AF_UNIX, AF_UNSPEC, SOCK_STREAM, SOL_SOCKET, SO_ERROR
     enum: SO_KEEPALIVE, MSG_NOSIGNAL, MSG_DONTWAIT, SHUT_RDWR
     int shutdown(int fd, int how)
     int connect(int fd, const sockaddr *address, socklen_t size)
@@ -126,19 +126,6 @@ cdef extern from "<sys/socket.h>" nogil:
 
 cdef extern from "<netinet/in.h>" nogil:
     enum: IPPROTO_TCP
-    uint16_t htons(uint16_t value)
-    struct in_addr:
-        uint32_t s_addr
-    struct in6_addr:
-        pass
-    struct sockaddr_in:
-        unsigned short sin_family
-        uint16_t sin_port
-        in_addr sin_addr
-    struct sockaddr_in6:
-        unsigned short sin6_family
-        uint16_t sin6_port
-        in6_addr sin6_addr
 
 cdef extern from "<netinet/tcp.h>" nogil:
     enum: TCP_NODELAY, TCP_KEEPIDLE, TCP_KEEPINTVL, TCP_KEEPCNT
@@ -148,11 +135,10 @@ cdef extern from "<sys/un.h>" nogil:
         unsigned short sun_family
         char sun_path[108]
 
-cdef extern from "<arpa/inet.h>" nogil:
-    int inet_pton(int family, const char *text, void *address)
-
 cdef extern from "<netdb.h>" nogil:
+    enum: AI_NUMERICHOST
     struct addrinfo:
+        int ai_flags
         int ai_family
         int ai_socktype
         socklen_t ai_addrlen

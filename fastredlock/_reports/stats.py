@@ -81,10 +81,12 @@ class Stats(NamedTuple):
     @classmethod
     def of(cls, engine: Engine) -> Self:
         counters = engine.counters
-        counted = (getattr(counters, name) for name in cls._fields[:COUNTED])
+        ended = map(sum, zip(*counters.operations, strict=True))
+        counted = (getattr(counters, name) for name in cls._fields[5:COUNTED])
         apart = (OperationStats(*each) for each in counters.operations)
         masters = tuple(MasterStats(*each) for each in engine.figures)
-        return cls._make((*counted, engine.round_trip_ns / 1e9, *apart, masters))
+        together = counters.rounds, *ended, *counted, engine.round_trip_ns / 1e9
+        return cls._make((*together, *apart, masters))
 
 
 class Counting(Protocol):

@@ -8,8 +8,7 @@
 #
 #   NEW      not begun; where it never is awaited, a RuntimeWarning
 #   RUNNING  inside one of its steps
-#   ROUND    its task waits for `future`, the end of its round
-#   DELAY    ...or of the time between two attempts
+#   WAITING  its task waits for `future`: the end of its round, or of a delay
 #   OVER     it has returned or raised
 #
 # Whatever leaves a call by exception or close(), and an end without either (its task
@@ -20,7 +19,7 @@
 from functools import update_wrapper
 
 cdef enum:
-    CALL_NEW, CALL_RUNNING, CALL_ROUND, CALL_DELAY, CALL_OVER
+    CALL_NEW, CALL_RUNNING, CALL_WAITING, CALL_OVER
 
 
 cdef class Call(Awaited):
@@ -35,7 +34,7 @@ cdef class Call(Awaited):
     cdef bint blocks
 
     def __await__(self):
-        if self.stage == CALL_ROUND or self.stage == CALL_DELAY:
+        if self.stage == CALL_WAITING:
             raise RuntimeError("coroutine is being awaited already")
         return self
 
@@ -82,7 +81,7 @@ cdef class Call(Awaited):
         try:
             if stage == CALL_NEW:
                 self.here = call_here(self.driver)
-            status = call_step(self, stage, given)
+            status = call_step(self, given)
         except BaseException as error:
             self.stage = CALL_OVER
             self.give_up()
@@ -130,9 +129,7 @@ cdef class Call(Awaited):
         self.stage = CALL_OVER
         if self.driver is None:      # its __init__ has raised
             return
-        if stage == CALL_ROUND or stage == CALL_DELAY or (
-            stage == CALL_NEW and self.is_owed()
-        ):
+        if stage == CALL_WAITING or stage == CALL_NEW and self.is_owed():
             self.give_up()
         elif stage == CALL_NEW and not self.driver.blocks:
             text = f"coroutine '{self.called}' was never awaited".encode()
@@ -194,14 +191,14 @@ cdef int call_check(Call self) except -1:
     return 0
 
 
-cdef PySendResult call_step(Call self, uint8_t stage, PyObject **given) except -1:
+cdef PySendResult call_step(Call self, PyObject **given) except -1:
     cdef object work
     cdef PyObject *result = NULL
     while True:
         if self.future is not None:
             if self.future.step(&result) == PYGEN_NEXT:
                 given[0] = result
-                self.stage = stage
+                self.stage = CALL_WAITING
                 return PYGEN_NEXT
             Py_XDECREF(result)
             self.future = None
@@ -214,7 +211,6 @@ cdef PySendResult call_step(Call self, uint8_t stage, PyObject **given) except -
             return PYGEN_RETURN
         if self.driver.runs_in_core and asyncio_hand_on(self.here, work):
             continue
-        stage = CALL_DELAY if type(work) is float else CALL_ROUND
         self.future = call_begin_to_wait(self, work)
 
 
@@ -511,6 +507,3 @@ cdef object first_try_key(AcquireCall self):
     if isinstance(self.encode, KindEncoder):
         return (<KindEncoder>self.encode).of_key(key)
     return key
-
-
-awaiting_set_slots(AcquireCall)

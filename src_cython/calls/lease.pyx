@@ -365,11 +365,8 @@ def releases_in_c(type each_type not None):
     return in_c
 
 
-awaiting_set_slots(ReleaseCall)
-awaiting_set_slots(ExitCall)
-awaiting_set_slots(EntryCall)
-awaiting_set_slots(ExtendCall)
-awaiting_set_slots(EachCall)
+for _awaited in (AcquireCall, ReleaseCall, ExitCall, EntryCall, ExtendCall, EachCall):
+    awaiting_set_slots(_awaited)
 
 
 # --- entries --------------------------------------------------------------------------

@@ -86,61 +86,35 @@ cdef enum:
 
 
 @cython.final
-cdef class Histogram:
-    """How many amounts were up to each bound, and more than the one before it."""
-
-    cdef list bounds                    # float
-    cdef list counts                    # one more: above the last bound
-    cdef double total
-
-    def __cinit__(self, given):
-        self.bounds = [<double>bound for bound in given]
-        self.counts = [0] * (len(self.bounds) + 1)
-
-    def read(self):
-        """Return the counts, the last one of what is above all bounds, and the sum."""
-        return [*self.counts], self.total
-
-
-cdef int histogram_add(Histogram self, double amount) except -1:
-    cdef Py_ssize_t place = 0
-    while place < len(self.bounds) and not amount <= <double>self.bounds[place]:
-        place += 1
-    self.counts[place] += 1
-    self.total += amount
-    return 0
-
-
-@cython.final
 cdef class Tally:
-    """Count acquires, and the times (s) of waits, holds and margins."""
+    """Count acquires, and the times (s) of waits, holds and margins.
+
+    Of times: how many were up to each bound, and more than the one before it; how many
+    were above the last; their sum.
+    """
 
     cdef int64_t counts[TALLY_SIZE]
-    cdef readonly Histogram waits
-    cdef readonly Histogram holds
-    cdef readonly Histogram margins
+    cdef list bounds                              # float
+    cdef readonly list waits, holds, margins
 
     def __cinit__(self, bounds):
-        self.waits = Histogram(bounds)
-        self.holds = Histogram(bounds)
-        self.margins = Histogram(bounds)
-
-    def __init__(self, bounds):
-        pass
+        self.bounds = [<double>bound for bound in bounds]
+        nothing = [*[0] * (len(self.bounds) + 1), 0.0]
+        self.waits, self.holds, self.margins = nothing, [*nothing], [*nothing]
 
     def acquired(self, resource, double waited, int64_t attempts):
         """Count a grant."""
         self.counts[TALLY_ACQUIRED] += 1
         self.counts[TALLY_ATTEMPTS] += attempts
-        histogram_add(self.waits, waited)
+        tally_time(self, self.waits, waited)
 
     def margin(self, resource, double left):
         """Count how close it was."""
-        histogram_add(self.margins, left)
+        tally_time(self, self.margins, left)
 
     def released(self, resource, double held):
         """Count a hold."""
-        histogram_add(self.holds, held)
+        tally_time(self, self.holds, held)
 
     def add(self, int place, int64_t amount):
         """Count what is rare, by its place among the counts."""
@@ -151,3 +125,12 @@ cdef class Tally:
     def read(self):
         """Return the counts."""
         return [count for count in self.counts]
+
+
+cdef int tally_time(Tally self, list times, double amount) except -1:
+    cdef Py_ssize_t place = 0
+    while place < len(self.bounds) and not amount <= <double>self.bounds[place]:
+        place += 1
+    times[place] += 1
+    times[-1] += amount
+    return 0

@@ -150,7 +150,7 @@ cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
     for master in self.masters:
         if master.state_code == MASTER_READY:
             prospects.ready += 1
-            prospects.voting += now_ns >= master.votes_from_ns
+            prospects.voting += now_ns >= master.restart_guard.until_ns
         elif master_is_opening(master):
             prospects.opening += 1
     return prospects
@@ -251,6 +251,7 @@ cdef int engine_forget_connections(
 cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
     # A master has become READY, its clock jumped, or it has a new warning.
     cdef Master other
+    cdef str identity = master.restart_guard.identity
     master.needs_review = False
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
@@ -261,8 +262,9 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
         engine_warn(self, master, text)
     refusal = None
     for other in self.masters:
-        if other is master or other.state_code != MASTER_READY or not (
-            master.identity is not None and other.identity == master.identity
+        if identity is None or other is master or (
+            other.state_code != MASTER_READY
+            or other.restart_guard.identity != identity
         ):
             continue
         if not self.servers_may_be_same or other.settings.db == master.settings.db:
@@ -343,21 +345,14 @@ cdef int engine_encode(
 ) except -1:
     # `forms` are views into one buffer, one behind the other.
     cdef Buffer *out = &self.command
-    cdef int form, error
+    cdef int form
     buffer_consume(out, buffer_length(out))
     for form in range(FORMS):
         forms[form].start = out.end
         if (needed >> form) & 1:
-            if form == FORM_GATE:
-                error = command_of_gate(
-                    out, round, self.scripts, by_source, self.queues.leaving
-                )
-            elif form == FORM_SCRIPT:
-                error = command_of_round(out, round, self.scripts, by_source, False)
-            else:
-                error = native_command(out, round, form)
-            if error != 0:
-                raise MemoryError
+            command_of_form(
+                out, round, self.scripts, form, by_source, False, self.queues.leaving
+            )
         forms[form].end = out.end
     for form in range(FORMS):      # it may have moved
         forms[form].data = out.data
@@ -369,7 +364,6 @@ cdef int engine_queue_at(
     int64_t now_ns,
 ) except -1:
     cdef InFlightEntry entry = ENTRY_OF_ROUND
-    cdef int form
     if master.state_code == MASTER_READY and (
         master.in_flight.count >= IN_FLIGHT_MOST
         and now_ns - master.heard_ns > OVERDUE_AT_LEAST_NS // 10
@@ -381,15 +375,13 @@ cdef int engine_queue_at(
         return master_on_unsent(master, round, entry, now_ns)
     if engine_withhold(master, round, now_ns):
         return 0
-    form = sending_form(master, round, by_source)
-    entry.is_at_gate = form == FORM_GATE
-    entry.is_native = form == FORM_DELIFEQ or form == FORM_DELEX
-    entry.is_by_source = by_source and not entry.is_native
+    entry.form = sending_form(master, round, by_source)
+    entry.is_by_source = by_source and not form_is_native(entry.form)
     if entry.is_by_source and not master.may_eval:
         entry.is_by_source = False
         master_send_again(master, round, entry, now_ns)
     else:
-        master_send(master, round, &forms[form], entry, now_ns)
+        master_send(master, round, &forms[entry.form], entry, now_ns)
     if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
         master.clock.asked_at_ns = now_ns
         master_ask(master, ENTRY_TIME, (b"TIME",), now_ns)
@@ -412,7 +404,9 @@ cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) exce
 cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) except -1:
     # The restart guard: a master that may have forgotten its votes gets none. Returns
     # whether it is one.
-    if now_ns >= master.votes_from_ns or round.operation_code != OPERATION_ACQUIRE:
+    if now_ns >= master.restart_guard.until_ns or (
+        round.operation_code != OPERATION_ACQUIRE
+    ):
         return False
     if round.verdict_code == VERDICT_OPEN:
         text = restart_guard_text(
@@ -570,7 +564,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
     if round.is_rolled_back:      # its caller has left
         return True
     self.counters.fences_written += fencing.asked == 0
-    entry.writes_fence = True
+    entry.form = FORM_FENCE
     for master in self.masters:
         bit = <uint64_t>1 << master.index
         if fencing.asked & bit or not fencing_is_short(round, master.index):

@@ -14,11 +14,6 @@ cdef enum:
 cdef int64_t AWAY_NS = 10_000_000_000      # from then on it is worth a line
 
 
-cdef int master_on_lost(Master self, str reason, int64_t now_ns) except -1:
-    """End the connection: its commands in flight fail, or are deferred to the next."""
-    return master_end_connection(self, reason, False, now_ns)
-
-
 cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
     """The server or the network has ended the connection.
 
@@ -28,14 +23,13 @@ cdef int master_on_cut(Master self, str reason, int64_t now_ns) except -1:
     """
     if self.state_code == MASTER_HANDSHAKE and not self.has_received and not self.tls:
         reason += " (before it said anything: does this port want rediss://?)"
-    return master_end_connection(
-        self, reason, self.state_code == MASTER_READY, now_ns
-    )
+    return master_on_lost(self, reason, now_ns, self.state_code == MASTER_READY)
 
 
-cdef int master_end_connection(
-    Master self, str reason, bint is_reopened, int64_t now_ns
+cdef int master_on_lost(
+    Master self, str reason, int64_t now_ns, bint is_reopened=False
 ) except -1:
+    """End the connection: its commands in flight fail, or are deferred to the next."""
     cdef bint is_proven = self.is_proven or (
         self.state_code == MASTER_READY
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
@@ -120,9 +114,15 @@ cdef int master_undo_open(Master self) except -1:
             and not round.is_finished and not round.is_rolled_back
             and round.generation == current_generation and not round_is_overused(round)
         ):
-            if command_undo(outgoing, round, self.scripts, self.may_eval) != 0 or (
-                buffer_length(outgoing) > UNDO_MOST
-            ):
+            try:
+                command_script(
+                    outgoing,
+                    scripts_of(self.scripts, OPERATION_RELEASE, round.kind, ROLE_FIRST),
+                    self.may_eval, round.resource, round.keys, round.token, 0,
+                )
+            except MemoryError:
+                break
+            if buffer_length(outgoing) > UNDO_MOST:
                 break
     if buffer_length(outgoing) == before:
         return 0
@@ -200,39 +200,25 @@ cdef int master_send(
     # The entry first: bytes without one would shift every later reply.
     in_flight_push(self.in_flight, round, entry, now_ns)
     round_on_sent(round, self.index)
-    if self.tls is not None:
-        return master_write(self, command.data[command.start:command.end], now_ns)
-    if buffer_append(
-        &self.link.outgoing, command.data + command.start, buffer_length(command)
-    ) != 0:
-        return master_on_lost(self, "out of memory", now_ns)
-    return 0
+    return master_write(
+        self, command.data + command.start, buffer_length(command), now_ns
+    )
 
 
 cdef int master_send_again(
     Master self, Round round, InFlightEntry entry, int64_t now_ns
 ) except -1:
     cdef Buffer command
-    cdef int error
     if self.state_code != MASTER_READY:      # bytes here would go before HELLO
         return master_on_unsent(self, round, entry, now_ns)
+    if self.is_native_alone and native_replaces(round, self.scripts):
+        entry.form = self.native
     memset(&command, 0, sizeof(Buffer))
     try:
-        if entry.writes_fence:
-            error = command_fence(&command, round, self.scripts, entry.is_by_source)
-        elif self.is_native_alone and native_replaces(round, self.scripts):
-            entry.is_native, entry.is_at_gate = True, False
-            error = native_command(&command, round, self.native)
-        elif entry.is_at_gate:
-            error = command_of_gate(
-                &command, round, self.scripts, entry.is_by_source, self.leaving
-            )
-        else:
-            error = command_of_round(
-                &command, round, self.scripts, entry.is_by_source, entry.is_second
-            )
-        if error != 0:
-            raise MemoryError
+        command_of_form(
+            &command, round, self.scripts, entry.form, entry.is_by_source,
+            entry.is_second, self.leaving,
+        )
         return master_send(self, round, &command, entry, now_ns)
     finally:
         buffer_free(&command)
@@ -279,10 +265,8 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
         entry.key_until_ns = each.key_until_ns
         entry.is_second = each.is_second
         entry.is_by_source = self.may_eval
-        entry.is_at_gate = (
-            each.release.gate == self.index and notifying < NOTIFYING_MOST
-        )
-        if entry.is_at_gate:
+        if each.release.gate == self.index and notifying < NOTIFYING_MOST:
+            entry.form = FORM_GATE
             notifying += 1
             each.release.our_entry = OUR_ENTRY_AS_IS
         master_send_again(self, each.release, entry, now_ns)
@@ -319,7 +303,7 @@ cdef int master_ask(
         return 0
     entry.purpose = purpose
     in_flight_push(self.in_flight, None, entry, now_ns)
-    return master_write(self, command, now_ns)
+    return master_write(self, command, <size_t>len(command), now_ns)
 
 
 cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
@@ -335,12 +319,15 @@ cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
     return 0
 
 
-cdef int master_write(Master self, bytes plain, int64_t now_ns) except -1:
+cdef int master_write(
+    Master self, const char *plain, size_t size, int64_t now_ns
+) except -1:
     # Queue plain text. That of TLS is encrypted just before the next bytes are written
     # (engine_before_write).
     if self.tls is None:
-        return master_append(self, plain, now_ns)
-    self.tls.unencrypted.append(plain)
+        return master_append(self, plain, size, now_ns)
+    if size > 0:
+        self.tls.unencrypted.append(plain[:size])
     return 0
 
 
@@ -359,7 +346,7 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
             is_first = tls.session is None
             records = tls.start() if is_first else tls.encrypt(tls.unencrypted.pop(0))
             if self.tls is tls:
-                master_append(self, records, now_ns)
+                master_append(self, <bytes>records, <size_t>len(records), now_ns)
     except BaseException as error:
         return master_on_tls_exception(self, tls, error, now_ns)
     finally:
@@ -384,7 +371,7 @@ cdef int master_decrypt(Master self, int64_t now_ns) except -1:
             plain, records = tls.receive(data)
             if self.tls is tls:
                 self.plain = (self.plain or b"") + plain
-                master_append(self, records, now_ns)
+                master_append(self, <bytes>records, <size_t>len(records), now_ns)
     except BaseException as error:
         return master_on_tls_exception(self, tls, error, now_ns)
     finally:
@@ -404,12 +391,11 @@ cdef int master_on_tls_exception(
     return 0
 
 
-cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
-    if not data:      # nothing to send yet; memcpy(3) to no buffer is undefined
-        return 0
-    if buffer_append(
-        &self.link.outgoing, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
-    ) != 0:      # an entry without its bytes would shift every later reply
+cdef int master_append(
+    Master self, const char *data, size_t size, int64_t now_ns
+) except -1:
+    if size > 0 and buffer_append(&self.link.outgoing, data, size) != 0:
+        # An entry without its bytes would shift every later reply.
         return master_on_lost(self, "out of memory", now_ns)
     return 0
 
@@ -418,6 +404,8 @@ cdef int master_append(Master self, bytes data, int64_t now_ns) except -1:
 # Opening a connection: when it is due, login (preparing), name, address, connect(2),
 # TLS and handshake. Nothing here waits. Its end, and the back-off after a failure,
 # are in ending.
+
+from hiredis import Reader
 
 cdef enum:
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
@@ -481,10 +469,10 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_await(Master self, Event *done, int64_t now_ns) except -1:
-    # A thread sets it: then its link is ready.
-    cdef int fd = event_watch(done)
+    # A thread sets it: then its link is ready, by a descriptor of its own.
+    cdef int fd = fcntl(done.fd, F_DUPFD_CLOEXEC, 0)
     if fd < 0:
-        return master_on_lost(self, error_text(fd), now_ns)
+        return master_on_lost(self, error_text(-errno), now_ns)
     self.link.fd = fd
     self.link.phase = LINK_RESOLVING
     return 0
@@ -505,15 +493,17 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_find_address(Master self, int64_t now_ns) except -1:
+    cdef bytes port
     self.addresses = AddressList()
     if self.host is None:
         return master_on_lost(self, self.no_host, now_ns)
     try:
-        if address_is_unix(self.addresses, self.settings.path) or (
-            address_is_literal(self.addresses, self.host, self.settings.port)
-        ):
+        port = decimal_bytes(self.settings.port)
+        if address_is_unix(self.addresses, self.settings.path) or addresses_find(
+            &self.addresses.found, self.host, port, AI_NUMERICHOST
+        ) == 0:
             return master_try_address(self, now_ns)
-        self.addresses.look_up = look_up_of(self.host, self.settings.port, now_ns)
+        self.addresses.look_up = look_up_of(self.host, port, now_ns)
     except OSError as error:
         return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
     return master_await(self, &self.addresses.look_up.state.done, now_ns)
@@ -534,11 +524,7 @@ cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
         reason = f"name look-up: {text.decode('utf-8', 'replace').lower()}"
         return master_on_lost(self, reason, now_ns)
     self.addresses.look_up = None
-    self.addresses.count = look_up.state.count
-    memcpy(
-        self.addresses.addresses, look_up.state.addresses,
-        sizeof(look_up.state.addresses),
-    )
+    self.addresses.found = look_up.state.found
     return master_try_address(self, now_ns)
 
 
@@ -546,11 +532,11 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
     # From the one on that did not fail last. A name's last has most of the time: those
     # before it that answer do so at once, and who waits for them may wait for less.
     cdef Address *address
-    cdef int error, count = self.addresses.count
+    cdef int error, count = self.addresses.found.count
     cdef int64_t share_ns
     if self.addresses.next >= count:
         return master_on_lost(self, "the name has no address", now_ns)
-    address = &self.addresses.addresses[self.bad_addresses % <uint32_t>count]
+    address = &self.addresses.found.at[self.bad_addresses % <uint32_t>count]
     self.addresses.next += 1
     share_ns = self.connect_timeout_ns // (4 * count)
     if self.addresses.next == count:
@@ -564,7 +550,9 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
 
 cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
     self.bad_addresses += 1
-    if self.addresses is not None and self.addresses.next < self.addresses.count:
+    if self.addresses is not None and (
+        self.addresses.next < self.addresses.found.count
+    ):
         link_close(&self.link)
         return master_try_address(self, now_ns)
     return master_on_lost(self, reason, now_ns)
@@ -607,7 +595,8 @@ cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_on_connected(Master self, int64_t now_ns) except -1:
-    reader = reply_reader()
+    cdef bytes answer
+    reader = Reader(notEnoughData=INCOMPLETE)
     self.feed, self.gets = reader.feed, reader.gets
     username, password, context = (
         encoded(self.settings.username), encoded(self.settings.password), None
@@ -625,7 +614,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.prepared = None
     if context is not None:
         self.tls_context = context
-    self.scan.where = SCAN_LINE_START
+    memset(&self.scan, 0, sizeof(ReplyScan))
     master_set_state(self, MASTER_HANDSHAKE)
     self.reason = self.last_error or "no answer to the handshake yet"
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
@@ -633,7 +622,8 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.reason = NO_TLS_YET
         # Without the final dot of a full name: RFC 6066, section 3.
         self.tls = TlsSession(self.tls_context, self.settings.host.removesuffix("."))
-    return master_write(self, self.handshake.start(), now_ns)
+    answer = self.handshake.start()
+    return master_write(self, answer, <size_t>len(answer), now_ns)
 
 
 cdef bytes encoded(str text):
@@ -648,7 +638,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
             self.server_info = handshake.server_info
         master_add_warnings(self, handshake.warnings())
         return master_on_lost(self, handshake.failure, now_ns)
-    master_write(self, answer, now_ns)
+    master_write(self, answer, <size_t>len(answer), now_ns)
     if self.handshake is not handshake:      # no memory for it
         return 0
     # Anew for each answer: a client that blocks reads them in its calls alone, and each
@@ -669,13 +659,9 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     self.native = handshake.native
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone
     self.refused_until_ns = 0
-    self.identity = self.server_info.run_id
-    if self.identity is None and handshake.mark is not None:
-        self.identity = handshake.mark.holder
     restart_guard_on_ready(
-        self.restart_guard, self.server_info, handshake.mark, self.identity, now_ns
+        self.restart_guard, self.server_info, handshake.mark, now_ns
     )
-    self.votes_from_ns = self.restart_guard.until_ns
     master_add_warnings(self, handshake.warnings())
     self.needs_review = True
     self.handshake = None

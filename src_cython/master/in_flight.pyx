@@ -160,9 +160,7 @@ cdef struct InFlightEntry:
     uint8_t purpose
     byte_bint is_by_source   # sent with its script's text: NOSCRIPT is no answer to it
     byte_bint is_second      # was sent on an earlier connection, and may be executed
-    byte_bint is_at_gate     # by the script of the gate
-    byte_bint is_native      # by a command in the place of its script
-    byte_bint writes_fence   # the second write of an ACQUIRE with fencing
+    uint8_t form             # of the command
 
 cdef InFlightEntry ENTRY_OF_ROUND      # a new one, for in_flight_push
 ENTRY_OF_ROUND.key_until_ns = NEVER_NS

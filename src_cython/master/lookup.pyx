@@ -27,6 +27,10 @@ cdef struct Address:
     sockaddr_storage storage
     socklen_t size
 
+cdef struct Addresses:
+    int count
+    Address at[MAX_ADDRESSES]
+
 cdef enum:
     LONGEST_NAME = 256
     FRESH_NS = 2_000_000_000     # an unused answer; older ones are not used
@@ -36,9 +40,8 @@ cdef struct LookUpState:
     int is_done                  # written last by the thread
     Event done                   # set from then on
     int gai_error                # of getaddrinfo, 0 if none
-    int count
     int64_t done_ns
-    Address addresses[MAX_ADDRESSES]
+    Addresses found
     char host[LONGEST_NAME]
     char port[8]
 
@@ -65,14 +68,13 @@ cdef class LookUp:
 cdef class AddressList:
     """The addresses of one master, found now or still being looked up."""
 
-    cdef Address addresses[MAX_ADDRESSES]
-    cdef int count
+    cdef Addresses found
     cdef int next              # so many were tried
     cdef LookUp look_up        # under way, or None
 
 
 cdef bint address_is_unix(AddressList self, str path) except -1:
-    cdef sockaddr_un *unix = <sockaddr_un *>&self.addresses[0].storage
+    cdef sockaddr_un *unix = <sockaddr_un *>&self.found.at[0].storage
     cdef bytes encoded
     if not path:
         return False
@@ -81,26 +83,34 @@ cdef bint address_is_unix(AddressList self, str path) except -1:
         raise OSError(ENAMETOOLONG, "unix socket path")
     unix.sun_family = AF_UNIX
     memcpy(unix.sun_path, PyBytes_AS_STRING(encoded), len(encoded))
-    self.addresses[0].size = sizeof(sockaddr_un)
-    self.count = 1
+    self.found.at[0].size = sizeof(sockaddr_un)
+    self.found.count = 1
     return True
 
 
-cdef bint address_is_literal(AddressList self, bytes host, int port) noexcept:
-    cdef sockaddr_in *v4 = <sockaddr_in *>&self.addresses[0].storage
-    cdef sockaddr_in6 *v6 = <sockaddr_in6 *>&self.addresses[0].storage
-    if inet_pton(AF_INET, PyBytes_AS_STRING(host), &v4.sin_addr) == 1:
-        v4.sin_family = AF_INET
-        v4.sin_port = htons(<uint16_t>port)
-        self.addresses[0].size = sizeof(sockaddr_in)
-    elif inet_pton(AF_INET6, PyBytes_AS_STRING(host), &v6.sin6_addr) == 1:
-        v6.sin6_family = AF_INET6
-        v6.sin6_port = htons(<uint16_t>port)
-        self.addresses[0].size = sizeof(sockaddr_in6)
-    else:
-        return False
-    self.count = 1
-    return True
+cdef int addresses_find(
+    Addresses *self, const char *host, const char *port, int flags
+) noexcept nogil:
+    # Returns the error of getaddrinfo(3), which blocks but for AI_NUMERICHOST.
+    cdef addrinfo hints
+    cdef addrinfo *found = NULL
+    cdef addrinfo *each
+    cdef int error
+    memset(&hints, 0, sizeof(hints))
+    hints.ai_flags = flags
+    hints.ai_family = AF_UNSPEC
+    hints.ai_socktype = SOCK_STREAM
+    error = getaddrinfo(host, port, &hints, &found)
+    if error != 0:
+        return error
+    each = found
+    while each != NULL and self.count < MAX_ADDRESSES:
+        memcpy(&self.at[self.count].storage, each.ai_addr, each.ai_addrlen)
+        self.at[self.count].size = each.ai_addrlen
+        self.count += 1
+        each = each.ai_next
+    freeaddrinfo(found)
+    return 0
 
 
 cdef dict look_ups = {}      # those with answers that are not used yet, by name
@@ -115,21 +125,7 @@ cdef void look_up_disown(LookUpState *state) noexcept nogil:
 cdef void *look_up_run(void *given) noexcept nogil:
     # The thread: it has no Python object and no lock of ours.
     cdef LookUpState *state = <LookUpState *>given
-    cdef addrinfo hints
-    cdef addrinfo *found = NULL
-    cdef addrinfo *each
-    memset(&hints, 0, sizeof(hints))
-    hints.ai_family = AF_UNSPEC
-    hints.ai_socktype = SOCK_STREAM
-    state.gai_error = getaddrinfo(state.host, state.port, &hints, &found)
-    each = found if state.gai_error == 0 else NULL
-    while each != NULL and state.count < MAX_ADDRESSES:
-        memcpy(&state.addresses[state.count].storage, each.ai_addr, each.ai_addrlen)
-        state.addresses[state.count].size = each.ai_addrlen
-        state.count += 1
-        each = each.ai_next
-    if state.gai_error == 0:
-        freeaddrinfo(found)
+    state.gai_error = addresses_find(&state.found, state.host, state.port, 0)
     state.done_ns = clock_ns()
     atomic_give(&state.is_done)
     event_set(&state.done)
@@ -166,7 +162,7 @@ cdef LookUp look_up_begin(bytes host, bytes port):
     return self
 
 
-cdef LookUp look_up_of(bytes host, int port, int64_t now_ns):
+cdef LookUp look_up_of(bytes host, bytes port, int64_t now_ns):
     """Attach to the name's look-up, or begin one. Raises OSError."""
     cdef tuple name = (host, port)
     cdef LookUp found = look_ups.get(name)
@@ -174,7 +170,7 @@ cdef LookUp look_up_of(bytes host, int port, int64_t now_ns):
         for old in list(look_ups.values()):
             if look_up_is_stale(<LookUp>old, now_ns):
                 look_up_forget(<LookUp>old)
-        found = look_up_begin(host, decimal_bytes(port))
+        found = look_up_begin(host, port)
         found.name = name
         look_ups[name] = found
     return found
@@ -191,13 +187,6 @@ cdef int look_up_forget(LookUp self) except -1:
     if look_ups.get(self.name) is self:
         del look_ups[self.name]
     return 0
-
-
-cdef int event_watch(Event *done) noexcept:
-    # Returns a descriptor of the caller's own that is readable when it is done, or
-    # -errno.
-    cdef int fd = fcntl(done.fd, F_DUPFD_CLOEXEC, 0)
-    return fd if fd >= 0 else -errno
 
 
 # --- preparing ------------------------------------------------------------------------

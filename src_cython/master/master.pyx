@@ -32,17 +32,21 @@ cdef class RestartGuard:
     cdef int64_t until_ns            # from when on the master may vote
     cdef str cause                   # why not before; None: its uptime
     cdef bint has_met                # a server has been READY here...
-    cdef str identity              # ...and this was its run id or marker; None: unknown
+    cdef str identity            # ...and this was its run id or marker; None: unknown
 
 
 cdef int restart_guard_on_ready(
-    RestartGuard self, ServerInfo server_info, Mark mark, str identity, int64_t now_ns
+    RestartGuard self, ServerInfo server_info, Mark mark, int64_t now_ns
 ) except -1:
     # The uptime is the difference of two clock readings cut to whole seconds
     # (genRedisInfoString in server.c), so it is up to 1 s too high or too low: hence
     # the second on top. Without one the server may have been restarted just now.
     cdef int64_t whole_ns = now_ns + self.max_ttl_ns + NS_PER_S
     cdef int64_t uptime_s = min(server_info.uptime_s or 0, 1_000_000_000)
+    cdef str before = self.identity
+    self.identity = server_info.run_id
+    if self.identity is None and mark is not None:
+        self.identity = mark.holder
     if self.max_ttl_ns == 0:
         return 0
     restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
@@ -53,12 +57,11 @@ cdef int restart_guard_on_ready(
         )
     if mark is not None and mark.error is not None and not mark.is_forbidden:
         restart_guard_hold_until(self, whole_ns, "may be restarted: it keeps no marker")
-    if self.has_met and identity != self.identity:
+    if self.has_met and before != self.identity:
         restart_guard_hold_until(
             self, whole_ns, "restarted or replaced: its run id is new"
         )
     self.has_met = True
-    self.identity = identity
     return 0
 
 
@@ -125,26 +128,6 @@ cdef class Counters:
         self.due_ns = NEVER_NS
 
     @property
-    def won(self):
-        """Rounds granted by a quorum in time."""
-        return counters_ended(self, VERDICT_WON)
-
-    @property
-    def taken(self):
-        """Rounds that a quorum could answer, and too few granted."""
-        return counters_ended(self, VERDICT_TAKEN)
-
-    @property
-    def unreachable(self):
-        """Rounds that fewer than a quorum could answer."""
-        return counters_ended(self, VERDICT_UNREACHABLE)
-
-    @property
-    def too_late(self):
-        """Rounds granted by a quorum with no validity left."""
-        return counters_ended(self, VERDICT_TOO_LATE)
-
-    @property
     def operations(self):
         """Per operation, to PING: how many rounds ended WON, TAKEN, UNREACHABLE and
         TOO_LATE."""
@@ -163,14 +146,6 @@ cdef inline void counters_note_due(Counters self, int64_t due_ns) noexcept:
     self.due_ns = min(self.due_ns, due_ns)
 
 
-cdef int64_t counters_ended(Counters self, int verdict) noexcept:
-    cdef int64_t count = 0
-    cdef int operation
-    for operation in range(OPERATION_PING + 1):
-        count += self.ended[operation][verdict]
-    return count
-
-
 @cython.final
 cdef class Master:
     """One master's settings, connection and commands in flight."""
@@ -184,8 +159,6 @@ cdef class Master:
     cdef bint needs_review           # it has become READY, or has new warnings
     cdef list new_warnings           # for the engine, to be reported once each
     cdef RestartGuard restart_guard
-    cdef int64_t votes_from_ns       # restart guard: gets no vote before
-    cdef str identity                # its run id, or the name in its marker, or None
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
@@ -307,7 +280,7 @@ cdef tuple master_health(Master self):
     samples = sorted([self.samples[i] for i in range(count)])
     return (
         self.name, MasterState(self.state_code), reason, server_info, clock, samples,
-        self.silent_at_ns > self.heard_ns, self.votes_from_ns,
+        self.silent_at_ns > self.heard_ns, self.restart_guard.until_ns,
         self.refusal, self.refused_until_ns, self.lost_at_ns,
     )
 
@@ -358,8 +331,8 @@ cdef int64_t master_next_ns(Master self, int64_t now_ns) except -1:
         next_ns = min(next_ns, round.deadline_ns)
     if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
         return min(next_ns, max(self.give_up_at_ns, soon_ns))
-    if self.state_code == MASTER_READY and self.votes_from_ns > now_ns:
-        return min(next_ns, self.votes_from_ns)
+    if self.state_code == MASTER_READY and self.restart_guard.until_ns > now_ns:
+        return min(next_ns, self.restart_guard.until_ns)
     if self.state_code != MASTER_READY and len(in_flight.deferred) > 0:
         return min(next_ns, max(self.retry_at_ns, soon_ns))
     return next_ns

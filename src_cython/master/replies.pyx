@@ -35,7 +35,7 @@ cdef int master_on_definite(
             )
             self.sample_count += 1
     round_on_vote(round, self.index, vote, detail, True, now_ns)
-    if entry.writes_fence or entry.is_second and (
+    if entry.form == FORM_FENCE or entry.is_second and (
         operation_is(round.operation_code, OPERATION_GIVES_TTL)
     ):
         # The first of two commands has been executed, or may still be: an answer to the
@@ -220,13 +220,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     )
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
-    vote = vote_of(
-        reply_kind(
-            round, entry.is_second, entry.is_at_gate, entry.is_native,
-            entry.writes_fence,
-        ),
-        reply,
-    )
+    vote = vote_of(reply_kind(round, entry.form, entry.is_second), reply)
     if entry.is_second and vote == VOTE_TAKEN and (
         round.operation_code == OPERATION_RELEASE
     ):
@@ -237,9 +231,9 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     self.failures = 0
     if vote == VOTE_FAILED:
         return master_on_failed_reply(self, entry, round, reply, now_ns)
-    if entry.is_native:
+    if form_is_native(entry.form):
         self.native_is_proven = True
-    if entry.is_at_gate:
+    if entry.form == FORM_GATE:
         at_gate = reply[0] if type(reply) is list else reply
         self.gate_script_ns = now_ns
         if round.turn is not None:
@@ -253,14 +247,14 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         ):
             self.turns.append(round_queue(round))      # our entry stays (pushes)
     if round.fencing is not None and vote == VOTE_GRANTED:
-        fencing_on_granted(round, self.index, entry.writes_fence, reply)
+        fencing_on_granted(round, self.index, entry.form == FORM_FENCE, reply)
     detail = None
     if round.operation_code == OPERATION_INSPECT or (
         round.operation_code == OPERATION_ASK_TURN
     ):
         detail = reply
     elif vote == VOTE_TAKEN and round.operation_code == OPERATION_EXTEND:
-        detail = reply_refusal(reply, entry.is_native)
+        detail = reply_refusal(reply, form_is_native(entry.form))
     return master_on_definite(self, entry, round, vote, detail, now_ns)
 
 
@@ -288,11 +282,11 @@ cdef int master_on_failed_reply(
     cdef str error = reply_error(reply), text = reply_text(reply)
     cdef bint is_unknown = error.startswith("NOSCRIPT")
     if round_may_repeat(round):
-        if entry.is_native and not self.is_native_alone:
+        if form_is_native(entry.form) and not self.is_native_alone:
             # The script may be allowed to do what the command is not.
             if text_is_for_good(error):
                 self.native = FORM_SCRIPT
-            entry.is_native = False
+            entry.form = FORM_SCRIPT
             entry.is_by_source = self.may_eval
             round_on_repeated(round)
             return master_send_again(self, round, entry, now_ns)
@@ -301,7 +295,7 @@ cdef int master_on_failed_reply(
             entry.is_by_source = True
             round_on_repeated(round)
             return master_send_again(self, round, entry, now_ns)
-    if is_unknown and entry.is_at_gate:
+    if is_unknown and entry.form == FORM_GATE:
         master_on_turn_lost(self, round, now_ns)
     if round.operation_code == OPERATION_RELEASE:
         if text_is_for_good(error):
@@ -319,7 +313,8 @@ cdef int master_on_failed_reply(
         round.operation_code == OPERATION_ACQUIRE
         or round.operation_code == OPERATION_PING
     ) and "WRONGTYPE" not in text and (
-        text_has(text, OF_STATE) or not entry.is_at_gate and text_is_of_command(text)
+        text_has(text, OF_STATE)
+        or entry.form != FORM_GATE and text_is_of_command(text)
     ):
         self.refusal = text
         self.refused_until_ns = now_ns + REFUSED_NS

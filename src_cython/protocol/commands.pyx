@@ -44,14 +44,14 @@ cdef class Script:
 
     cdef readonly bytes source
     cdef readonly bytes sha1
-    cdef bytes evalsha     # the line end of the array header, EVALSHA, sha1
+    cdef bytes evalsha
 
     def __init__(self, bytes source not None, bytes sha1 not None):
         if len(sha1) != 40:
             raise ValueError("sha1 must be 40 hex digits")
         self.source = source
         self.sha1 = sha1
-        self.evalsha = b"\r\n$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n"
+        self.evalsha = b"$7\r\nEVALSHA\r\n$40\r\n" + sha1 + b"\r\n"
 
 
 cdef enum:                   # when a command is sent, and where
@@ -61,56 +61,44 @@ cdef enum:                   # when a command is sent, and where
     ROLES = 3
 
 cdef tuple ROWS = (
-    # operation, kinds, is the ttl an argument,
+    # operation, kinds,
     #     for each role: script or "SET", reply; left out: as for the first
-    (OPERATION_ACQUIRE, (KIND_ONE, KIND_SLOT), True, ("SET", REPLY_OF_SET),
+    (OPERATION_ACQUIRE, (KIND_ONE, KIND_SLOT), ("SET", REPLY_OF_SET),
         ("acquire_again", REPLY_OF_SCRIPT), ("take_turn", REPLY_OF_TAKE_TURN)),
-    (OPERATION_ACQUIRE, (KIND_SEVERAL,), True, ("acquire_all", REPLY_OF_SCRIPT),
+    (OPERATION_ACQUIRE, (KIND_SEVERAL,), ("acquire_all", REPLY_OF_SCRIPT),
         ("acquire_again", REPLY_OF_SCRIPT)),
-    (OPERATION_EXTEND, (KIND_ONE, KIND_SLOT), True, ("extend", REPLY_OF_EXTEND)),
-    (OPERATION_EXTEND, (KIND_SEVERAL,), True, ("extend_all", REPLY_OF_EXTEND)),
-    (OPERATION_RELEASE, (KIND_ONE, KIND_SLOT), False, ("release", REPLY_OF_SCRIPT),
+    (OPERATION_EXTEND, (KIND_ONE, KIND_SLOT), ("extend", REPLY_OF_EXTEND)),
+    (OPERATION_EXTEND, (KIND_SEVERAL,), ("extend_all", REPLY_OF_EXTEND)),
+    (OPERATION_RELEASE, (KIND_ONE, KIND_SLOT), ("release", REPLY_OF_SCRIPT),
         ("release", REPLY_OF_SCRIPT), ("release_and_notify", REPLY_OF_NOTIFY)),
-    (OPERATION_RELEASE, (KIND_SEVERAL,), False, ("release_all", REPLY_OF_SCRIPT)),
-    (OPERATION_INSPECT, (KIND_ONE,), False, ("inspect", REPLY_OF_INSPECT)),
-    (OPERATION_INSPECT, (KIND_SLOT,), False, ("look", REPLY_OF_LOOK)),
-    (OPERATION_PING, (KIND_ONE,), True, ("SET", REPLY_OF_SET)),
-    (OPERATION_ASK_TURN, (KIND_ONE,), False, ("ask_turn", REPLY_OF_ASK_TURN)),
-    (OPERATION_ASK_TURN, (KIND_SEVERAL,), False, ("ask_turn", REPLY_OF_ASK_TURNS)),
-    (OPERATION_LEAVE_QUEUE, (KIND_ONE,), False, ("leave_queue", REPLY_OF_SCRIPT)),
+    (OPERATION_RELEASE, (KIND_SEVERAL,), ("release_all", REPLY_OF_SCRIPT)),
+    (OPERATION_INSPECT, (KIND_ONE,), ("inspect", REPLY_OF_INSPECT)),
+    (OPERATION_INSPECT, (KIND_SLOT,), ("look", REPLY_OF_LOOK)),
+    (OPERATION_PING, (KIND_ONE,), ("SET", REPLY_OF_SET)),
+    (OPERATION_ASK_TURN, (KIND_ONE,), ("ask_turn", REPLY_OF_ASK_TURN)),
+    (OPERATION_ASK_TURN, (KIND_SEVERAL,), ("ask_turn", REPLY_OF_ASK_TURNS)),
+    (OPERATION_LEAVE_QUEUE, (KIND_ONE,), ("leave_queue", REPLY_OF_SCRIPT)),
 )
 cdef set FOR_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
 cdef tuple UNLOADED = ("acquire_again", "look")      # rare: not by the handshake
 
-cdef struct Row:
-    bint is_there
-    bint takes_ttl
-    bint is_set                      # its first command is SET, and no script
-    int replies[ROLES]
-
-cdef Row rows[OPERATIONS][KINDS]     # ROWS, to be looked up without Python objects
+# The replies of ROWS, to be looked up without Python objects.
+cdef uint8_t replies_of[OPERATIONS][KINDS][ROLES]
 
 
-cdef int rows_fill() except -1:
-    cdef Row *row
-    cdef int role
-    for operation, kinds, takes_ttl, *commands in ROWS:
-        for kind in kinds:
-            row = &rows[<int>operation][<int>kind]
-            row.is_there = True
-            row.takes_ttl = takes_ttl
-            row.is_set = commands[0][0] == "SET"
-            for role in range(ROLES):
-                row.replies[role] = commands[role if role < len(commands) else 0][1]
-    for operation, kind in product(range(OPERATIONS), range(KINDS)):
-        if operation_is(operation, OPERATION_CHANGES_KEY) and (
-            not rows[<int>operation][<int>kind].is_there
-        ):
-            raise StateError(f"no command of operation {operation} for kind {kind}")
-    return 0
+cdef list rows_fill():
+    listed = [
+        (operation, kind, role, *commands[role if role < len(commands) else 0])
+        for operation, kinds, *commands in ROWS
+        for kind, role in product(kinds, range(ROLES))
+    ]
+    for operation, kind, role, _, reply in listed:
+        replies_of[<int>operation][<int>kind][<int>role] = reply
+    return listed
 
 
-rows_fill()
+# For each operation and kind: (operation, kind, role, script or "SET", reply).
+cdef list LISTED_ROWS = rows_fill()
 
 
 @cython.final
@@ -137,10 +125,8 @@ cdef class Scripts:
         self.releases_natively = releases_natively
         self.name_prefix = name_prefix
         self.by_role = [None] * (OPERATIONS * KINDS * ROLES)
-        for operation, kinds, _, *commands in ROWS:
-            for kind, role in product(kinds, range(ROLES)):
-                name = commands[role if role < len(commands) else 0][0]
-                self.by_role[scripts_at(operation, kind, role)] = named.get(name)
+        for operation, kind, role, name, _ in LISTED_ROWS:
+            self.by_role[scripts_at(operation, kind, role)] = named.get(name)
 
 
 cdef inline int scripts_at(int operation, int kind, int role) noexcept:
@@ -152,11 +138,10 @@ cdef inline Script scripts_of(Scripts self, int operation, int kind, int role):
 
 
 cdef tuple scripts_to_load(Scripts self):
-    """List the scripts that each new connection loads."""
-    names = [command[0] for row in ROWS for command in row[3:]]
-    found = dict.fromkeys((*names, "write_fence"))
+    # By each new connection.
+    names = dict.fromkeys([row[3] for row in LISTED_ROWS] + ["write_fence"])
     return tuple([
-        self.named[name] for name in found
+        self.named[name] for name in names
         if name in self.named and name not in UNLOADED
     ])
 
@@ -164,15 +149,17 @@ cdef tuple scripts_to_load(Scripts self):
 # --- command --------------------------------------------------------------------------
 # The commands of the rounds and of the handshake, as RESP: pure, bytes out.
 
-# The size of a command without its resource, token and script: array and bulk heads,
-# fixed words, numbers. Reserved once; the pieces are then copied without a check.
-cdef enum:
-    COMMAND_OVERHEAD = 256
-    BULK_OVERHEAD = 25     # of each further key: "$", 20 digits, two line ends
+cdef enum:                   # in which form a round's command is sent to a master
+    FORM_SCRIPT = 0          # ...or as SET NX, of an ACQUIRE
+    FORM_DELIFEQ = 1         # native
+    FORM_DELEX = 2
+    FORM_GATE = 3            # by the script of its gate
+    FORM_FENCE = 4           # the second write of an ACQUIRE with fencing
+    FORMS = 5
+    HEAD_SIZE = 23           # of a length: its mark, 20 digits, a line end
 
 
 cdef int check_keys(tuple keys) except -1:
-    # They are copied without a further check, so they must be bytes.
     if not keys:
         raise ValueError("no keys")
     for key in keys:
@@ -181,47 +168,51 @@ cdef int check_keys(tuple keys) except -1:
     return 0
 
 
-cdef void put_bulk(Buffer *out, const char *data, size_t size) noexcept nogil:
-    # "$<size>\r\n<data>\r\n"
-    cdef char *at = out.data + out.end
-    at[0] = c'$'
-    at += 1 + decimal_digits(size, at + 1)
-    at[0] = c'\r'
-    at[1] = c'\n'
-    memcpy(at + 2, data, size)
-    at += 2 + size
+cdef int put_head(Buffer *out, char mark, size_t length) except -1:
+    # "<mark><length>\r\n"
+    cdef char *at
+    if buffer_reserve(out, HEAD_SIZE) != 0:
+        raise MemoryError
+    at = out.data + out.end
+    at[0] = mark
+    at += 1 + decimal_digits(length, at + 1)
     at[0] = c'\r'
     at[1] = c'\n'
     out.end = at + 2 - out.data
+    return 0
 
 
-cdef void put_bulk_bytes(Buffer *out, bytes data) noexcept:
-    put_bulk(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+cdef int put(Buffer *out, const char *data, size_t size) except -1:
+    if buffer_append(out, data, size) != 0:
+        raise MemoryError
+    return 0
 
 
-cdef void put_number(Buffer *out, uint64_t value) noexcept nogil:
+cdef int put_bulk(Buffer *out, bytes data) except -1:
+    put_head(out, c'$', <size_t>PyBytes_GET_SIZE(data))
+    put(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+    return put(out, b"\r\n", 2)
+
+
+cdef int put_number(Buffer *out, uint64_t value) except -1:
     cdef char text[20]
-    put_bulk(out, text, <size_t>decimal_digits(value, text))
+    cdef int size = decimal_digits(value, text)
+    put_head(out, c'$', size)
+    put(out, text, size)
+    return put(out, b"\r\n", 2)
 
 
 cdef int command_acquire(
     Buffer *out, bytes resource, bytes token, int64_t ttl_ms
-) noexcept:
+) except -1:
     # ttl_ms is 0 for a key without expiry.
-    cdef int error = buffer_reserve(
-        out,
-        COMMAND_OVERHEAD
-        + <size_t>PyBytes_GET_SIZE(resource) + <size_t>PyBytes_GET_SIZE(token),
-    )
-    if error != 0:
-        return error
-    buffer_put(out, b"*6\r\n" if ttl_ms else b"*4\r\n", 4)
-    buffer_put(out, b"$3\r\nSET\r\n", 9)
-    put_bulk_bytes(out, resource)
-    put_bulk_bytes(out, token)
-    buffer_put(out, b"$2\r\nNX\r\n", 8)
+    put_head(out, c'*', 6 if ttl_ms else 4)
+    put(out, b"$3\r\nSET\r\n", 9)
+    put_bulk(out, resource)
+    put_bulk(out, token)
+    put(out, b"$2\r\nNX\r\n", 8)
     if ttl_ms:
-        buffer_put(out, b"$2\r\nPX\r\n", 8)
+        put(out, b"$2\r\nPX\r\n", 8)
         put_number(out, <uint64_t>ttl_ms)
     return 0
 
@@ -229,62 +220,52 @@ cdef int command_acquire(
 cdef int command_script(
     Buffer *out, Script script, bint by_source, bytes resource, tuple keys, bytes token,
     int64_t ttl_ms, tuple more=None,
-) noexcept:
+) except -1:
     # Of one key, the resource, where `keys` is None; else of keys that check_keys has
     # seen. EVAL, with the source, is the answer to NOSCRIPT: it runs the script and
     # loads it. ttl_ms is 0 where the script takes no ttl. `more` are arguments behind.
     cdef size_t count = 1 if keys is None else <size_t>len(keys)
-    cdef size_t size = (
-        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(script.source)
-        + <size_t>PyBytes_GET_SIZE(token)
-    )
-    cdef int error
-    if keys is None:
-        size += <size_t>PyBytes_GET_SIZE(resource)
-    else:
-        for key in keys:
-            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>key)
-    if more is not None:
-        for argument in more:
-            size += BULK_OVERHEAD + <size_t>PyBytes_GET_SIZE(<bytes>argument)
-    error = buffer_reserve(out, size)
-    if error != 0:
-        return error
-    count += (5 if ttl_ms else 4) + (0 if more is None else len(more))
-    buffer_put(out, b"*", 1)
-    out.end += decimal_digits(count, out.data + out.end)
+    if more is None:
+        more = ()
+    put_head(out, c'*', count + (5 if ttl_ms else 4) + <size_t>len(more))
     if by_source:
-        buffer_put(out, b"\r\n$4\r\nEVAL\r\n", 12)
-        put_bulk_bytes(out, script.source)
+        put(out, b"$4\r\nEVAL\r\n", 10)
+        put_bulk(out, script.source)
     else:
-        buffer_put(
-            out, PyBytes_AS_STRING(script.evalsha),
-            <size_t>PyBytes_GET_SIZE(script.evalsha),
-        )
+        put(out, PyBytes_AS_STRING(script.evalsha), len(script.evalsha))
+    put_number(out, count)
     if keys is None:
-        buffer_put(out, b"$1\r\n1\r\n", 7)
-        put_bulk_bytes(out, resource)
+        put_bulk(out, resource)
     else:
-        put_number(out, len(keys))
         for key in keys:
-            put_bulk_bytes(out, <bytes>key)
-    put_bulk_bytes(out, token)
+            put_bulk(out, <bytes>key)
+    put_bulk(out, token)
     if ttl_ms:
         put_number(out, <uint64_t>ttl_ms)
-    if more is not None:
-        for argument in more:
-            put_bulk_bytes(out, <bytes>argument)
+    for argument in more:
+        put_bulk(out, <bytes>argument)
     return 0
 
 
-cdef tuple STAYING = (b"",)
+cdef int command_of_form(
+    Buffer *out, Round round, Scripts scripts, int form, bint by_source,
+    bint is_second, tuple leaving,
+) except -1:
+    # is_second: it was sent on an earlier connection, and may have been executed. Then
+    # an ACQUIRE goes by a script that takes its own token for a grant. `leaving`: the
+    # name of this process, as the argument of a release that takes its entry out.
+    if form == FORM_GATE:
+        return command_of_gate(out, round, scripts, by_source, leaving)
+    if form_is_native(form):
+        return command_native(out, round, form)
+    if round.fencing is not None:
+        return command_fenced(out, round, scripts, form, by_source, is_second)
+    return command_of_round(out, round, scripts, by_source, is_second)
 
 
 cdef int command_of_gate(
     Buffer *out, Round round, Scripts scripts, bint by_source, tuple leaving
 ) except -1:
-    # At the gate of its queue, a round that is first sent there. `leaving`: the name of
-    # this process, as the argument of a release that takes its entry out.
     cdef tuple keys = (round.resource, round_queue(round)) if round.permits else None
     cdef tuple arguments = None
     if round.operation_code != OPERATION_RELEASE:
@@ -292,36 +273,42 @@ cdef int command_of_gate(
         if round.fencing is not None:
             arguments += fencing_proposal(<Fencing>round.fencing)
     elif round.our_entry != OUR_ENTRY_AS_IS:
-        arguments = leaving if round.our_entry == OUR_ENTRY_LEAVES else STAYING
+        arguments = leaving if round.our_entry == OUR_ENTRY_LEAVES else (b"",)
     return command_script(
         out, scripts_of(scripts, round.operation_code, round.kind, ROLE_GATE),
         by_source, round.resource, keys, round.token, 0, arguments,
     )
 
 
+cdef int command_fenced(
+    Buffer *out, Round round, Scripts scripts, int form, bint by_source, bint is_second
+) except -1:
+    cdef tuple proposal = fencing_proposal(<Fencing>round.fencing)
+    name = "write_fence"
+    if form != FORM_FENCE:
+        name = "acquire_again" if is_second else "acquire_all"
+        by_source |= is_second
+        proposal = (round_ttl(round),) + proposal
+    return command_script(
+        out, scripts.named[name], by_source, round.resource, round.keys, round.token,
+        0, proposal,
+    )
+
+
 cdef int command_of_round(
     Buffer *out, Round round, Scripts scripts, bint by_source, bint is_second
 ) except -1:
-    # is_second: it was sent on an earlier connection, and may have been executed. Then
-    # an ACQUIRE goes by a script that takes its own token for a grant.
     cdef int operation = round.operation_code
     cdef int64_t ttl_ms = 0
-    cdef Script script
-    cdef Row row
-    cdef bint acquires_again, is_set
+    cdef bint acquires_again = is_second and operation == OPERATION_ACQUIRE
+    cdef bint is_set = not acquires_again and (
+        replies_of[operation][round.kind][ROLE_FIRST] == REPLY_OF_SET
+    )
     cdef bytes token = round.token
-    if round.fencing is not None:
-        return command_script(
-            out, scripts.named["acquire_again" if is_second else "acquire_all"],
-            by_source or is_second, round.resource, round.keys, round.token, 0,
-            (round_ttl(round),) + fencing_proposal(<Fencing>round.fencing),
-        )
-    row = rows[operation][round.kind]
-    acquires_again = is_second and operation == OPERATION_ACQUIRE
-    is_set = row.is_set and not acquires_again
+    cdef Script script
     # A key without expiry: SET and acquire_again leave the ttl out, and the other
     # scripts are given the longest.
-    if row.takes_ttl and (
+    if operation_is(operation, OPERATION_SENDS_TTL) and (
         round.terms.has_expiry or not (is_set or acquires_again)
     ):
         ttl_ms = round.terms.ttl_ms
@@ -338,26 +325,6 @@ cdef int command_of_round(
         out, script, by_source or acquires_again, round.resource, round.keys, token,
         ttl_ms,
         (<Turn>round.turn).arguments if operation >= OPERATION_ASK_TURN else None,
-    )
-
-
-cdef int command_undo(
-    Buffer *out, Round acquire, Scripts scripts, bint by_source
-) except -1:
-    # The release of what an ACQUIRE may take.
-    return command_script(
-        out, scripts_of(scripts, OPERATION_RELEASE, acquire.kind, ROLE_FIRST),
-        by_source, acquire.resource, acquire.keys, acquire.token, 0,
-    )
-
-
-cdef int command_fence(
-    Buffer *out, Round round, Scripts scripts, bint by_source
-) except -1:
-    # The second write of an ACQUIRE with fencing.
-    return command_script(
-        out, scripts.named["write_fence"], by_source, round.resource, round.keys,
-        round.token, 0, fencing_proposal(<Fencing>round.fencing),
     )
 
 
@@ -378,7 +345,6 @@ def encode_command(
     ACQUIRE.
     """
     cdef Buffer out
-    cdef int error
     cdef tuple several = keys if type(keys) is tuple else None
     cdef bytes resource = None if type(keys) is tuple else <bytes?>keys
     memset(&out, 0, sizeof(Buffer))
@@ -386,13 +352,9 @@ def encode_command(
         if several is not None:
             check_keys(several)
         if script is None:
-            error = command_acquire(&out, resource, token, ttl_ms)
+            command_acquire(&out, resource, token, ttl_ms)
         else:
-            error = command_script(
-                &out, script, by_source, resource, several, token, ttl_ms
-            )
-        if error != 0:
-            raise MemoryError
+            command_script(&out, script, by_source, resource, several, token, ttl_ms)
         return out.data[:out.end]
     finally:
         buffer_free(&out)
@@ -413,13 +375,6 @@ def encode_command(
 # mixed, and a proxy know other commands than the server behind it. An error that one of
 # them gives has done nothing, and the script is asked instead (master/replies): an ACL,
 # or a server without memory, may refuse the one and allow the other.
-
-cdef enum:                   # in which form a round's command is sent to a master
-    FORM_SCRIPT = 0          # ...or as SET NX, of an ACQUIRE
-    FORM_DELIFEQ = 1
-    FORM_DELEX = 2
-    FORM_GATE = 3            # by the script of its gate
-    FORMS = 4
 
 cdef tuple NATIVE_NAMES = (b"DELIFEQ", b"DELEX")      # in the order of the forms
 
@@ -443,6 +398,10 @@ cdef bytes native_probe_key(Scripts scripts):
     return scripts.name_prefix + b"fastredlock:probe"
 
 
+cdef inline bint form_is_native(int form) noexcept nogil:
+    return form == FORM_DELIFEQ or form == FORM_DELEX
+
+
 cdef inline bint native_replaces(Round round, Scripts scripts) noexcept:
     if not kind_is(round.kind, KIND_IS_NATIVE):
         return False
@@ -451,28 +410,21 @@ cdef inline bint native_replaces(Round round, Scripts scripts) noexcept:
     return round.operation_code == OPERATION_EXTEND
 
 
-cdef int native_command(Buffer *out, Round round, int form) noexcept:
+cdef int command_native(Buffer *out, Round round, int form) except -1:
     cdef bint extends = round.operation_code == OPERATION_EXTEND
-    cdef int error = buffer_reserve(
-        out,
-        COMMAND_OVERHEAD + <size_t>PyBytes_GET_SIZE(round.resource)
-        + 2 * <size_t>PyBytes_GET_SIZE(round.token),
-    )
-    if error != 0:
-        return error
     if extends:
-        buffer_put(out, b"*7\r\n$3\r\nSET\r\n", 13)
+        put(out, b"*7\r\n$3\r\nSET\r\n", 13)
     elif form == FORM_DELIFEQ:
-        buffer_put(out, b"*3\r\n$7\r\nDELIFEQ\r\n", 17)
+        put(out, b"*3\r\n$7\r\nDELIFEQ\r\n", 17)
     else:
-        buffer_put(out, b"*4\r\n$5\r\nDELEX\r\n", 15)
-    put_bulk_bytes(out, round.resource)
+        put(out, b"*4\r\n$5\r\nDELEX\r\n", 15)
+    put_bulk(out, round.resource)
     if extends:
-        put_bulk_bytes(out, round.token)
+        put_bulk(out, round.token)
     if extends or form == FORM_DELEX:
-        buffer_put(out, b"$4\r\nIFEQ\r\n", 10)
-    put_bulk_bytes(out, round.token)
+        put(out, b"$4\r\nIFEQ\r\n", 10)
+    put_bulk(out, round.token)
     if extends:
-        buffer_put(out, b"$2\r\nPX\r\n", 8)
+        put(out, b"$2\r\nPX\r\n", 8)
         put_number(out, <uint64_t>round.terms.ttl_ms)
     return 0

@@ -27,7 +27,7 @@
 # TAKEN of a RELEASE that is sent again, on a later connection, is GRANTED (master).
 
 
-from hiredis import Reader, ReplyError
+from hiredis import ReplyError
 
 # The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
 cdef object INCOMPLETE = object()
@@ -36,19 +36,14 @@ cdef enum:
     SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
 
 
-# Where the scan for headers is: in one with so many digits, or in one of these.
 cdef enum:
-    LONGEST_COUNT = 6            # digits of an array's or map's length
-    SCAN_LINE_START = 100
-    SCAN_ELSEWHERE = 101
-    SCAN_LENGTH = 102            # in the length of a bulk string, `bulk` so far
-    SCAN_BULK = 103              # in one, `bulk` bytes of it are to come
-    LONGEST_BULK = 1 << 24       # a longer one is not skipped
+    ELEMENTS_MOST = 999_999      # of an array or a map
 
 
-cdef struct ReplyScan:
-    int where
-    size_t bulk
+cdef struct ReplyScan:       # where the scan for their headers is
+    char mark                # in a line that begins so; 0: at the start of one
+    uint64_t number          # ...the digits of it so far
+    uint64_t bulk            # or so many bytes before the end of a bulk string
 
 
 cdef bint reply_is_giant(ReplyScan *scan, const char *data, size_t size) noexcept:
@@ -56,46 +51,28 @@ cdef bint reply_is_giant(ReplyScan *scan, const char *data, size_t size) noexcep
     # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
     # 8 GB, which takes seconds to give back. Bulk strings are skipped: a push has the
     # name of a resource, which may contain what looks like a header.
-    cdef const char *at = data
-    cdef const char *end = data + size
-    cdef int where = scan.where
-    while at < end:
-        if where == SCAN_BULK:
-            size = min(scan.bulk, <size_t>(end - at))
-            scan.bulk -= size
-            at += size
-            if scan.bulk == 0:
-                where = SCAN_LINE_START
-            continue
-        if where == SCAN_ELSEWHERE:
-            at = <const char *>memchr(at, c'\n', end - at)
-            if at == NULL:
-                break
-            where = SCAN_LINE_START
-        elif at[0] == c'\n':
-            scan.bulk += 2      # the line end behind it
-            where = SCAN_BULK if where == SCAN_LENGTH else SCAN_LINE_START
-        elif where == SCAN_LINE_START:
-            where = 0 if at[0] in b"*%~>|" else SCAN_ELSEWHERE
-            if at[0] == c'$':
-                where = SCAN_LENGTH
-                scan.bulk = 0
-        elif where == SCAN_LENGTH:
-            if c'0' <= at[0] <= c'9' and scan.bulk < LONGEST_BULK:
-                scan.bulk = 10 * scan.bulk + (at[0] - c'0')
-            elif at[0] != c'\r':      # $-1 is none
-                where = SCAN_ELSEWHERE
-        elif c'0' <= at[0] <= c'9':
-            where += 1
-            if where > LONGEST_COUNT:
+    cdef size_t i = 0, skipped
+    while i < size:
+        skipped = min(scan.bulk, size - i)
+        scan.bulk -= skipped
+        i += skipped
+        if i == size:
+            break
+        if data[i] == c'\n':
+            if scan.mark == c'$':
+                scan.bulk = scan.number + 2      # and the line end behind it
+            scan.mark = 0
+        elif scan.mark == 0:
+            scan.mark = data[i]
+            scan.number = 0
+        elif c'0' <= data[i] <= c'9':
+            scan.number = min(10 * scan.number + (data[i] - c'0'), <uint64_t>1 << 40)
+            if scan.number > ELEMENTS_MOST and scan.mark in b"*%~>|":
                 return True
-        at += 1
-    scan.where = where
+        elif data[i] != c'\r':      # $-1 is none
+            scan.mark = c'+'
+        i += 1
     return False
-
-
-cdef object reply_reader():
-    return Reader(notEnoughData=INCOMPLETE)
 
 
 # The usual replies, to the byte. To compare costs a tenth of what it costs to have
@@ -123,17 +100,15 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     return INCOMPLETE
 
 
-cdef inline int reply_kind(
-    Round round, bint is_second, bint is_at_gate, bint is_native, bint writes_fence,
-) noexcept:
+cdef inline int reply_kind(Round round, int form, bint is_second) noexcept:
     if round.fencing is not None:
-        if is_at_gate:
+        if form == FORM_GATE:
             return REPLY_OF_FENCED_TURN
-        return REPLY_OF_SCRIPT if writes_fence else REPLY_OF_FENCED
-    if is_native and round.operation_code == OPERATION_EXTEND:
+        return REPLY_OF_SCRIPT if form == FORM_FENCE else REPLY_OF_FENCED
+    if form_is_native(form) and round.operation_code == OPERATION_EXTEND:
         return REPLY_OF_SET
-    return rows[round.operation_code][round.kind].replies[
-        ROLE_GATE if is_at_gate else ROLE_AGAIN if is_second else ROLE_FIRST
+    return replies_of[round.operation_code][round.kind][
+        ROLE_GATE if form == FORM_GATE else ROLE_AGAIN if is_second else ROLE_FIRST
     ]
 
 
@@ -230,7 +205,7 @@ def vote_of_reply(
     cdef int shape
     if not 0 <= operation < OPERATIONS:
         raise ValueError("no such operation")
-    shape = rows[operation][KIND_SEVERAL if is_of_all else KIND_ONE].replies[
+    shape = replies_of[operation][KIND_SEVERAL if is_of_all else KIND_ONE][
         ROLE_GATE if is_at_gate else ROLE_FIRST
     ]
     if is_fenced:

@@ -26,7 +26,7 @@ cdef int engine_gate(
     for i in range(self.master_count):
         master = <Master>self.masters[self.gate_order[(first + i) % self.master_count]]
         if master.state_code == MASTER_READY and master.may_queue and (
-            now_ns >= master.votes_from_ns and not (moved >> master.index) & 1
+            now_ns >= master.restart_guard.until_ns and not (moved >> master.index) & 1
         ):
             return master.index
     return -1

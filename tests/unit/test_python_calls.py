@@ -34,7 +34,7 @@ OF_C = {
     *("error_text", "look_up_begin", "master_on_other_reply"),
     "master_health",
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
-    *("next_reply", "reply_reader", "reply_text"),
+    *("next_reply", "reply_text"),
     "wait_queue_read_table",
 }
 # What is raised there ends the connection, and with it all that was under way on it.
