@@ -276,7 +276,7 @@ def test_ttl_too_large_to_reckon_with_is_refused(ttl: float) -> None:
     ],
 )
 def test_ttl_becomes_milliseconds_drift_and_round_timeout(
-    ttl: float, ttl_ms: int, drift_ns: int, timeout_ns: int, options: dict[str, float]
+    ttl: float, ttl_ms: int, drift_ns: int, timeout_ns: int, options: dict[str, Any]
 ) -> None:
     terms = new_settings(**options).terms(ttl)
     found = terms.ttl_ms, terms.drift_ns, terms.timeout_ns

@@ -442,12 +442,13 @@ def test_sentinel_client_is_refused_with_the_name_of_its_service(module: Any) ->
 def test_setting_that_decides_on_trust_is_refused_with_what_to_do(
     setting: str, instead: str
 ) -> None:
-    message = refusal_of([redis.Redis(ssl=True, **{setting: object()})])
+    settings: dict[str, Any] = {setting: object()}
+    message = refusal_of([redis.Redis(ssl=True, **settings)])
     assert f"{setting} cannot be copied: {instead}" in message
 
 
 def test_client_with_a_connection_class_of_its_own_is_refused() -> None:
-    class Tunnel(redis.Connection):  # type: ignore[name-defined]
+    class Tunnel(redis.Connection):
         pass
 
     pool = redis.ConnectionPool(connection_class=Tunnel, password="hunter2")
@@ -520,7 +521,7 @@ def forwarding(module: Any) -> Any:
 
 
 def awaited(module: Any) -> Any:
-    class Awaited(aioredis.Redis):  # type: ignore[name-defined]
+    class Awaited(aioredis.Redis):
         async def execute_command(self, *args: Any, **options: Any) -> Any:
             return await super().execute_command(*prefixing(args), **options)
 
@@ -712,7 +713,7 @@ def test_method_of_redis_py_itself_that_was_replaced_is_tried(
 def test_trial_ends_nothing_that_the_client_uses() -> None:
     ended = []
 
-    class Ending(redis.Redis):  # type: ignore[name-defined]
+    class Ending(redis.Redis):
         def execute_command(self, *args: Any, **options: Any) -> Any:
             return super().execute_command(*args, **options)
 
