@@ -1,8 +1,8 @@
 """What does a lock cost that its process wants again, and another one asks for?
 
-One caller takes the same lock again and again: with a key that rests in between,
+One caller takes the same lock again and again: with a key that is idle in between,
 without, and a C program that does the least; `asyncio.Lock` beside tasks. Then another
-process takes it: from one where it rests, and from a holder that releases it.
+process takes it: from one where it is idle, and from a holder that releases it.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _measure(options: argparse.Namespace) -> Report:
     ours, own = (median(each[i] for each in tasks) for i in (0, 1))
     pairs += [["linger, asyncio", ours], ["asyncio.Lock", own]]
     share = ratio(rounds, "linger", FLOOR, "p50_us") or 0.0
-    resting, held = (median(each[i] for each in gaps) for i in (0, 1))
+    idle, held = (median(each[i] for each in gaps) for i in (0, 1))
     title = f"One caller, the same lock again and again, N = {options.n}."
     goals = [
         target("linger, of the floor", share, "<=", 1 / 50),
@@ -61,9 +61,9 @@ def _measure(options: argparse.Namespace) -> Report:
     table = Table((("lock", ""), ("us per pair", ",.2f")), pairs, title, goals)
     asked = Table(
         (("taken from", ""), ("p50 ms", ",.2f")),
-        [["a process where it rests", resting], ["a holder that releases", held]],
+        [["a process where it is idle", idle], ["a holder that releases", held]],
         "The first grant of another process.",
-        [target("at rest, of released", resting / held, "<=", 2)],
+        [target("idle, of released", idle / held, "<=", 2)],
     )
     versions = versions_line(["fastredlock"])
     return Report("linger", [table, asked], machine_line(server), versions, notes=notes)

@@ -51,7 +51,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     `fastredlock.observer`. `fencing`: leases have a number, `fence`, that grows with
     every grant. `cohort`: for so long after its round a lease that is released is
     handed on to the next caller of this object, without the network; 0: never.
-    `linger`: for so long a released key rests here, ready for the next caller of this
+    `linger`: for so long a released key is idle here, ready for the next caller of this
     object, unless another process asks for it; 0: it is deleted at once.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until

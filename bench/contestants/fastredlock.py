@@ -49,7 +49,7 @@ class Fencing(Blocking):
 
 
 class Lingering(Blocking):
-    """The same with keys that rest between two calls."""
+    """The same with keys that are idle between two calls."""
 
     options: dict[str, Any] = {"linger": 1.0}  # noqa: RUF012
 

@@ -7,6 +7,7 @@ reported with its purpose and the rights that are missing.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from collections.abc import Iterator, Sequence
@@ -98,8 +99,6 @@ def _print(status: str, reports: list[Report], found: list[Finding]) -> None:
 
 
 def _print_json(status: str, reports: list[Report], found: list[Finding]) -> None:
-    import json
-
     document = {
         "status": status,
         "findings": [asdict(finding) for finding in found],
@@ -469,7 +468,7 @@ def try_rights(connection: Connection, report: Report, begin: str, prefix: str) 
         )
         return
     if isinstance(reply, hiredis.ReplyError):
-        report.add(_text(Trial(LOCKS, "SET", ()), str(reply)), LOCKS.level)
+        report.add(_text(LOCKS, "SET", str(reply)), LOCKS.level)
         return
     native = _native_trials(connection, key)
     if not _may_release(connection, report, native):
@@ -481,7 +480,7 @@ def try_rights(connection: Connection, report: Report, begin: str, prefix: str) 
             continue
         if trial.need not in reported:
             reported.add(trial.need)
-            report.add(_text(trial, str(reply)), trial.need.level)
+            report.add(_text(trial.need, trial.name, str(reply)), trial.need.level)
         if trial.need is LOCKS:
             break  # nothing else matters
     for name in (key, f"{key}:2", f"{key}:3"):
@@ -512,26 +511,22 @@ def _may_release(connection: Connection, report: Report, native: list[Trial]) ->
 
 def try_waiting(connection: Connection, report: Report, prefix: str) -> None:
     """Try to subscribe; from then on the connection is good for nothing else."""
-    words = ("SUBSCRIBE", f"{prefix}fastredlock:waiter:{os.urandom(8).hex()}")
-    reply = connection.ask(*words)
+    channel = f"{prefix}fastredlock:waiter:{os.urandom(8).hex()}"
+    reply = connection.ask("SUBSCRIBE", channel)
     is_reported = any(POLLING in finding.text for finding in report.findings)
     if isinstance(reply, hiredis.ReplyError) and not is_reported:
-        text = _text(Trial(TURNS, "SUBSCRIBE", words), str(reply))
-        report.add(text, TURNS.level)
+        report.add(_text(TURNS, "SUBSCRIBE", str(reply)), TURNS.level)
 
 
-def _text(trial: Trial, error: str) -> str:
-    if trial.need is LOCKS and _is_of_keys(error):
+def _text(need: Need, name: str, error: str) -> str:
+    if need is LOCKS and _is_of_keys(error):
         return (
-            f"its user may not run {trial.name} with the key of a lock ({error}): "
+            f"its user may not run {name} with the key of a lock ({error}): "
             "locks stay until their ttl; grant it the key to read, too (~ without %W)"
         )
     if not _is_of_rights(error):
-        return f"refuses {trial.name} ({error}): {trial.need.without}"
-    return (
-        f"its user may not run {trial.name} ({error}): {trial.need.without}; "
-        f"grant {trial.need.grant}"
-    )
+        return f"refuses {name} ({error}): {need.without}"
+    return f"its user may not run {name} ({error}): {need.without}; grant {need.grant}"
 
 
 # In errors of Redis 6.0 and later, and of Valkey; the last two inside of a script.

@@ -55,6 +55,7 @@ class Signals:
         self.taken = [
             each for each in PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN
         ]
+        self._waited = [*self.taken, signal.SIGCHLD]
         self._mask: set[int] = set()
 
     @contextmanager
@@ -63,25 +64,24 @@ class Signals:
         for each in ENDING & {*self.taken}:
             signal.signal(each, _interrupt)
         # Else some systems drop it although it is blocked: it does nothing by default.
-        signal.signal(signal.SIGCHLD, _nothing)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
         yield
 
     def hold(self) -> None:
         """Block them from now on, in threads that are started later, too."""
-        self._mask = {*signal.pthread_sigmask(signal.SIG_BLOCK, self._waited())}
+        self._mask = {*signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)}
 
     def next(self, timeout: float) -> tuple[int, bool] | None:
         """Wait for one, for so many s; return it, and whether the terminal sent it.
 
         SIGCHLD among them. The terminal sends its signals to the command as well.
         """
-        waited = self._waited()
         if hasattr(signal, "sigtimedwait"):
-            info = signal.sigtimedwait(waited, timeout)
+            info = signal.sigtimedwait(self._waited, timeout)
             # Sent by the kernel itself: sigaction(2), SI_KERNEL.
             return None if info is None else (info.si_signo, info.si_code > 0)
         signal.setitimer(signal.ITIMER_REAL, max(timeout, 1e-6))
-        number = signal.sigwait([*waited, signal.SIGALRM])
+        number = signal.sigwait([*self._waited, signal.SIGALRM])
         signal.setitimer(signal.ITIMER_REAL, 0)
         if number == signal.SIGALRM:
             return None
@@ -100,16 +100,9 @@ class Signals:
             signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
 
-    def _waited(self) -> list[int]:
-        return [*self.taken, signal.SIGCHLD]
-
 
 def _interrupt(number: int, frame: object) -> None:
     raise Interrupted(number)
-
-
-def _nothing(number: int, frame: object) -> None:
-    """Be a handler, so that the signal is not ignored."""
 
 
 def is_in_foreground() -> bool:
@@ -269,15 +262,9 @@ class Child:
             is_interrupted = self._was_interrupted and code == -signal.SIGINT
             return Ended(status, "", is_interrupted)
         sent = "SIGTERM and SIGKILL" if self._was_killed else "SIGTERM"
-        return Ended(
-            Status.LOST, f"{self._why()}; the command got {sent}: status {status}"
-        )
-
-    def _why(self) -> str:
-        if self._error is not None:
-            return str(self._error)
         name = printable(self._lease.resource)
-        return f"{name}: lost: it could not be renewed in time"
+        why = self._error or f"{name}: lost: it could not be renewed in time"
+        return Ended(Status.LOST, f"{why}; the command got {sent}: status {status}")
 
 
 def _print(text: str) -> None:

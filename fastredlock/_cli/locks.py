@@ -164,11 +164,10 @@ def break_(words: Sequence[str]) -> int:
 def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
     if token_hash is None:
         return [*holding.tokens]
-    if token_hash not in holding.tokens:
-        raise CommandError(
-            f"nothing was broken: no master has a token {token_hash}", Status.NOT_HELD
-        )
-    return [token_hash]
+    if token_hash in holding.tokens:
+        return [token_hash]
+    text = f"nothing was broken: no master has a token {token_hash}"
+    raise CommandError(text, Status.NOT_HELD)
 
 
 def _agrees(holding: Holding, token_hash: str) -> bool:

@@ -47,9 +47,9 @@ def encode_slots(resource: str | bytes) -> bytes:
 
 
 def refuse_linger(linger: float | None) -> None:
-    """Raise ConfigurationError: a slot that rests here would be missing elsewhere."""
+    """Raise ConfigurationError: a slot that is idle here would be missing elsewhere."""
     if linger is not None:
-        raise ConfigurationError("linger beside permits: a slot does not rest")
+        raise ConfigurationError("linger beside permits: a slot does not linger")
 
 
 def inspections(driver: BaseDriver, resource: str | bytes, permits: int) -> Any:

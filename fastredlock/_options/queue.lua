@@ -13,7 +13,7 @@
 --   fastredlock:waiter:<process>   the channel that notifies a process of its turn: the
 --                                  message is the resource; behind "~" it is to ask at
 --                                  once, behind "?" to ask in 50 ms; behind
---                                  "!fastredlock:" to give up the key, if it rests there
+--                                  "!fastredlock:" to give up the key, if it is idle there
 --
 -- `notify` notifies the first of the queue of `key`. It drops a process that has no
 -- subscription, one that is `leaving`, and one that was notified 50 ms ago and has not
@@ -99,7 +99,7 @@ local function notify_next()
   --@ notify
 end
 
--- A key that rests in the process that had it last (src_cython/round/local.pyx) has
+-- A key that is idle in the process that had it last (src_cython/round/local.pyx) has
 -- that one's channel in its value: a message there asks for it.
 local function recall()
   local function recall()

@@ -29,6 +29,7 @@ from ._common import Refusing, key_name, shared_locks, token_source, try_once
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
 UNKNOWN = ReleaseStatus.UNKNOWN
+_log = getLogger("fastredlock")
 DEFAULT_TTL = 10  # s; adopt() assumes it of a lock of which nothing is known
 
 KEY_LENGTH = 22
@@ -147,7 +148,7 @@ class Redlock(Refusing):
         ttl = longest if longest > DEFAULT_TTL else None
         lease = self._locks.adopt(key_name(lock.resource), lock.key, ttl=ttl)
         if lease.release() is UNKNOWN:
-            _warn("%r: fewer than a quorum confirmed the unlock", lock.resource)
+            _log.warning("%r: fewer than a quorum confirmed the unlock", lock.resource)
 
     def lock_instance(
         self, server: Any, resource: Any, val: bytes | str, ttl: int
@@ -165,7 +166,7 @@ class Redlock(Refusing):
         """
         with FastRedlock([server]) as alone:
             if alone.adopt(key_name(resource), val).release() is UNKNOWN:
-                _warn("%r: the unlock was not confirmed by %r", resource, alone)
+                _log.warning("%r: the unlock was not confirmed by %r", resource, alone)
 
     def get_unique_id(self) -> bytes:
         """Draw the key of a lock, 22 letters and digits; called once per try."""
@@ -201,7 +202,7 @@ class Redlock(Refusing):
             TokenReusedError,
             ValidityExhaustedError,
         ) as error:
-            _warn("%s", error)
+            _log.warning("%s", error)
         except BaseException:
             for lease in filter(None, granted):  # nobody would release it
                 lease.release()
@@ -212,7 +213,3 @@ class Redlock(Refusing):
 def _check_ttl(ttl: object) -> None:
     if not isinstance(ttl, int):
         raise ValueError(f"ttl {ttl} is not an integer")
-
-
-def _warn(text: str, *values: object) -> None:
-    getLogger("fastredlock").warning(text, *values)
