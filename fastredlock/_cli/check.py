@@ -407,40 +407,39 @@ POLLING = "callers cannot wait in turn, and poll instead"
 
 
 class Need(NamedTuple):
-    level: Level
+    """What a refusal means, and what is to be granted."""
+
     without: str
     grant: str
+    level: Level = Level.ADVICE
 
 
-LOCKS = Need(Level.NO_VOTE, "so it gets no vote", "+set +get +del +eval +evalsha")
-EXTENDED = Need(Level.ADVICE, "leases cannot be extended", "+pexpire")
-SEVERAL = Need(Level.ADVICE, "acquire_all cannot be used", "+exists")
+LOCKS = Need("so it gets no vote", "+set +get +del +eval +evalsha", Level.NO_VOTE)
+EXTENDED = Need("leases cannot be extended", "+pexpire")
+SEVERAL = Need("acquire_all cannot be used", "+exists")
 SLOTS = Need(
-    Level.ADVICE,
     "timeout=0 may not find a free slot of a semaphore",
     "+exists, and the names of its slots",
 )
 FENCED = Need(
-    Level.ADVICE,
-    "fencing=True cannot be used",
-    "+zadd +zscore +pexpire +exists ~fastredlock:fence:*",
+    "fencing=True cannot be used", "+zadd +zscore +pexpire +exists ~fastredlock:fence:*"
 )
-SHOWN = Need(Level.ADVICE, "holders() and `fastredlock who` cannot be used", "+pttl")
-TURNS = Need(Level.ADVICE, POLLING, WAITING)
-GUARD = Need(Level.ADVICE, "max_ttl cannot be used", "+pttl ~fastredlock:*")
+SHOWN = Need("holders() and `fastredlock who` cannot be used", "+pttl")
+TURNS = Need(POLLING, WAITING)
+GUARD = Need("max_ttl cannot be used", "+pttl ~fastredlock:*")
 KILL = Need(
-    Level.NOTE,
     "commands that a frozen server executes late live for their ttl",
     "+client|kill",
+    Level.NOTE,
 )
 NEIGHBOURS = Need(
-    Level.NOTE, "processes that died leave a queue at their turn alone", "+pubsub"
+    "processes that died leave a queue at their turn alone", "+pubsub", Level.NOTE
 )
-LOAD = Need(Level.NOTE, "scripts are sent by their source at first", "+script|load")
-NAME = Need(Level.NOTE, "it has no name in CLIENT LIST", "+client|setname")
-HELLO = Need(Level.NOTE, "it is spoken to by RESP2", "+hello")
+LOAD = Need("scripts are sent by their source at first", "+script|load", Level.NOTE)
+NAME = Need("it has no name in CLIENT LIST", "+client|setname", Level.NOTE)
+HELLO = Need("it is spoken to by RESP2", "+hello", Level.NOTE)
 NATIVE = Need(
-    Level.NOTE, "a release costs the server a script", "+command|info +delifeq +delex"
+    "a release costs the server a script", "+command|info +delifeq +delex", Level.NOTE
 )
 NATIVE_NAMES = ("DELIFEQ", "DELEX")
 NATIVE_ALONE = (

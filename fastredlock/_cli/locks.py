@@ -291,7 +291,8 @@ class Scan:
 
     def __init__(self, options: dict[str, Any], pattern: str) -> None:
         self._prefix = str(options.get("key_prefix", "")).encode()
-        self._pattern = _quoted(self._prefix) + os.fsencode(pattern)
+        quoted = re.sub(rb"[][*?^\\-]", rb"\\\g<0>", self._prefix)
+        self._pattern = quoted + os.fsencode(pattern)
         endpoints = parse_masters(options["masters"])
         self._masters = [_Master(each, self._prefix) for each in endpoints]
 
@@ -400,10 +401,6 @@ class _Master:
 
 def is_lock(name: bytes) -> bool:
     return OWN not in name or (name not in RESERVED and used_in(name) is None)
-
-
-def _quoted(prefix: bytes) -> bytes:
-    return re.sub(rb"[][*?^\\-]", rb"\\\g<0>", prefix)
 
 
 def _text(name: bytes) -> str | bytes:

@@ -5,6 +5,9 @@ no socket: around it `MemoryMasters` have a virtual clock, and the simulator of
 tests/sim delays, restarts and losses. A connection is any object; pushes are taken with
 `pushes.take`. A test compares all of it with real servers.
 
+Scripts run as they ship: one runtime of Lua runs those of all models, each compiled
+once. `redis` is an argument of a script, and has the keys of its model.
+
 A server that refuses writes (disk, replicas, memory) refuses only the first one of a
 script: behind it the script must go on (redis/src/script.c, SCRIPT_WRITE_DIRTY).
 """
@@ -13,21 +16,33 @@ from __future__ import annotations
 
 from bisect import bisect_left, insort
 from collections.abc import Callable
+from functools import cache
 from math import inf
 from typing import Any
 
 from .._options.scripts import hashed
-from ._lua import UNKNOWN, Lua, Reply, ReplyError
 
 OK = b"+OK\r\n"
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 SYNTAX = b"-ERR syntax error\r\n"
+UNKNOWN = b"-ERR unknown command\r\n"
 WRONG_TYPE = b"-WRONGTYPE Operation against a key holding the wrong kind of value\r\n"
 NEVER_US = 1 << 62
 
 Word = bytes | int
+Reply = int | bytes | list[Any] | bool | None  # True: OK; False, as None: nil
 
 # --- replies --------------------------------------------------------------------------
+
+
+class ReplyError(Exception):
+    """An error reply to a command."""
+
+    def __init__(self, reply: bytes) -> None:
+        self.reply = reply
+
+    def text(self) -> bytes:
+        return self.reply[1:-2]
 
 
 def bulk(data: bytes) -> bytes:
@@ -132,12 +147,8 @@ class Keyspace:
         self._entries: dict[bytes, tuple[bytes | Set, int]] = {}  # value, gone at (us)
 
     def items(self) -> list[tuple[bytes, bytes | Set]]:
-        now_us = self.now_us
-        return [
-            (key, value)
-            for key, (value, gone_us) in self._entries.items()
-            if now_us < gone_us
-        ]
+        entries, now_us = self._entries.items(), self.now_us
+        return [(key, value) for key, (value, gone_us) in entries if now_us < gone_us]
 
     def clear(self) -> None:
         """FLUSHALL."""
@@ -306,6 +317,79 @@ class Keyspace:
 
 def text_of(score: float) -> bytes:
     return b"-inf" if score == -inf else b"%d" % score
+
+
+# --- scripts --------------------------------------------------------------------------
+
+# A table comes back as `true` and its values; an error as nil and its text.
+COMPILE = b"""\
+local function flat(reply)
+  if type(reply) ~= "table" then return reply end
+  if reply.err then return nil, reply.err end
+  return true, unpack(reply)
+end
+return function(source)
+  local script = assert(loadstring("local redis, KEYS, ARGV = ...\\n" .. source))
+  return function(redis, count, ...)
+    local all = {...}
+    return flat(script(redis, {unpack(all, 1, count)}, {unpack(all, count + 1)}))
+  end
+end"""
+
+
+@cache
+def runtime() -> tuple[Any, Callable[[bytes], Any]]:
+    """Return the runtime, and its function that compiles a script."""
+    try:
+        from lupa.lua51 import LuaRuntime
+    except ImportError as error:
+        raise ImportError(
+            "masters in memory run the Lua scripts by lupa: "
+            "pip install 'fastredlock[testing]'"
+        ) from error
+    lua = LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
+    return lua, cache(lua.execute(COMPILE))
+
+
+class Lua:
+    """Run scripts of one server, which call its commands: these raise ReplyError.
+
+    Lua holds the commands, which must not hold this: such a circle is never freed.
+    """
+
+    def __init__(self, commands: dict[bytes, Callable[..., Any]]) -> None:
+        lua, self.compile = runtime()
+
+        def call(name: bytes, *words: Any) -> Any:
+            command = commands.get(name)
+            if command is None:
+                raise ReplyError(UNKNOWN)
+            reply = command(*words)
+            if type(reply) is list:
+                return lua.table_from(reply)
+            return False if reply is None else reply
+
+        def pcall(*words: Any) -> Any:
+            try:
+                return call(*words)
+            except ReplyError as error:
+                return error_reply(error.text())
+
+        def error_reply(text: bytes) -> Any:
+            return lua.table_from({b"err": text})
+
+        redis = {b"call": call, b"pcall": pcall, b"error_reply": error_reply}
+        self._redis = lua.table_from(redis)
+
+    def run(self, script: Any, count: int, words: list[bytes]) -> Reply:
+        """Run a compiled script, `words` being its `count` keys and its arguments."""
+        reply = script(self._redis, count, *words)
+        if type(reply) is tuple:
+            first, *values = reply
+            if first is None:
+                raise ReplyError(b"-%b\r\n" % values[0])
+            return values
+        return [] if reply is True else reply
 
 
 # --- the server -----------------------------------------------------------------------

@@ -67,9 +67,7 @@ class World:
         self._now_ns = EPOCH_NS
         self.auto_advance = auto_advance
         self.changed: threading.Condition = threading.Condition(threading.RLock())
-        self.called_at: float = (
-            time.monotonic()
-        )  # in real time, the last call of anybody
+        self.called_at: float = time.monotonic()  # in real time: anybody's last call
         self.calls: list[Callable[[], None]] = []  # of on_lost, to be made
         self.sleepers: list[int] = []  # when their delays end
         self.servers: list[Server] = []

@@ -20,7 +20,7 @@ from fastredlock.asyncio import FastRedlock as LoopFastRedlock
 from fastredlock.compat import redlock
 from fastredlock.observer import Observer
 from fastredlock.testing import MemoryLocks, in_memory
-from fastredlock.testing._lua import runtime
+from fastredlock.testing._model import runtime
 from fastredlock.testing.asyncio import advance
 
 NOWHERE = [f"redis://nobody:secret@127.0.0.1:{port}" for port in (1, 2, 3)]

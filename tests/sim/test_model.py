@@ -18,8 +18,7 @@ import hiredis
 import pytest
 
 from fastredlock._options import scripts
-from fastredlock.testing._lua import ReplyError, runtime
-from fastredlock.testing._model import Model
+from fastredlock.testing._model import Model, ReplyError, runtime
 from tests.sim.clocked_server import EPOCH_US, Client, ClockedServer, encoded
 from tests.support.local_servers import PROGRAMS
 

@@ -138,7 +138,9 @@ class Common(Refusing):
                 else:
                     lease = yield from try_once(granted, self._locks, self.key, ttl)
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
-                self._failed(error, flag)
+                name = type(self).__qualname__
+                logger.warning("%s.acquire() caught %s", name, error)
+                self._check_enough_masters_up(flag, failures(error.votes))
                 lease = None
             if lease is not None:
                 self._lease, self._extension_num = lease, 0
@@ -195,12 +197,6 @@ class Common(Refusing):
         errors = failures(votes)
         self._check_enough_masters_up(flag, errors)
         return error(self.key, self.masters, redis_errors=errors)
-
-    def _failed(
-        self, error: QuorumUnreachableError | ValidityExhaustedError, flag: bool | None
-    ) -> None:
-        logger.warning("%s.acquire() caught %s", type(self).__qualname__, error)
-        self._check_enough_masters_up(flag, failures(error.votes))
 
     def _check_enough_masters_up(
         self, flag: bool | None, errors: Sequence[Exception]
