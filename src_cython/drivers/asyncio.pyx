@@ -128,6 +128,7 @@ cdef class AsyncioDriver:
 
     def flush(self):
         """Send the commands that the tasks of this iteration have queued."""
+        cdef int i
         self.is_flush_due = False
         try:
             if self.awake and not self.nests:
@@ -136,6 +137,8 @@ cdef class AsyncioDriver:
                 self.nests = True
                 if self.epoll_fd >= 0:
                     self.loop.add_reader(self.epoll_fd, self.on_ready)
+                for i in range(self.engine.master_count if IS_PORTABLE else 0):
+                    self.engine.links[i].watched = WATCH_UNSURE
             if self.engine.closed:
                 try:
                     engine_finish(self.engine, clock_ns())
