@@ -466,6 +466,10 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     future.work = work
     if self.ending and not work_is_release(work):
         return future      # for ever: the thread of its loop is stopped next
+    if engine_join_stay(self.engine, work, future, now_ns):
+        if self.engine.counters.due_ns < self.armed_ns:
+            asyncio_flush_soon(self)
+        return future
     self.queued += 1
     engine_submit_work(self.engine, work, future, now_ns)
     asyncio_wake_later(self)      # it was finished already

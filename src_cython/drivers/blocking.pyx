@@ -350,12 +350,15 @@ cdef int blocking_follow(Engine self, object work) except -1:
     cdef Leadership leadership = self.leadership
     cdef Follower follower = Follower(leadership, FOLLOWER_RUN, work)
     cdef bint is_patient = wakeups_are_under_way(leadership)
+    cdef int64_t due_ns = self.counters.due_ns
     leadership.waiting.append(follower)
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
             work_set_waiter(work, follower)
         elif not engine_join_stay(self, work, follower, clock_ns()):
             leader_add_follower(leadership, follower)
+        elif self.counters.due_ns < due_ns:
+            engine_rouse(self)
         while not work_is_finished(work):
             if not is_patient and blocking_try_enter(self):
                 follower.is_elected = False      # on leaving it elects another one

@@ -590,11 +590,10 @@ cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except
 cdef bint engine_join_stay(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
-    # Whether a round waits now for a lease that is handed on here; a leader need not
-    # know, but of the times that are due before it looks again.
+    # Whether a round waits now for a lease that is handed on here: nothing is sent, and
+    # a driver need not know, but of a time that is due before it looks again.
     cdef Round round
     cdef WaitQueue queue
-    cdef int64_t next_ns = self.counters.due_ns
     if type(work) is not Round or self.is_closed:
         return False
     round = <Round>work
@@ -609,8 +608,6 @@ cdef bint engine_join_stay(
     round.closed_list = self.closed
     engine_enter_queue(self, queue, round, -1)      # of the stay: nothing is sent
     round.is_submitted = True
-    if self.counters.due_ns < next_ns:
-        engine_rouse(self)
     return True
 
 

@@ -101,7 +101,8 @@ class Driver:
         if self._engine.is_closed and not is_release(round):
             raise ClosedError("closed")
         try:
-            yield from self._begin(round)
+            if not by_hand_join_stay(self._engine, round, self._process.now_ns()):
+                yield from self._begin(round)
             while not round.is_finished:
                 yield from self._step(FOREVER_NS)
         finally:
