@@ -37,6 +37,7 @@ cdef class AsyncioDriver:
     cdef object come             # a future of asyncio's that is done: see wake()
     cdef unsigned long awake     # the loop's thread, while wake() lets tasks go on
     cdef bint nests              # its loop may be run again by a task, inside us
+    cdef bint names_thread       # its loop has the thread that runs it, or None
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
     cdef object done             # a deque of futures whose tasks are to be woken
@@ -76,11 +77,7 @@ cdef class AsyncioDriver:
             close(self.epoll_fd)
 
     def is_here(self):
-        """Whether its loop is the one that runs the caller.
-
-        A task that was let go on by wake() need not ask asyncio, which before Python
-        3.12 asks the kernel for the process each time.
-        """
+        """Whether its loop is the one that runs the caller."""
         return asyncio_is_here(self)
 
     def caller(self):
@@ -341,6 +338,7 @@ cdef int asyncio_join(AsyncioDriver self) except -1:
     if self.epoll_fd >= 0:
         self.loop.add_reader(self.epoll_fd, self.on_ready)
     self.nests = hasattr(self.loop, "_nest_patched")      # by nest_asyncio
+    self.names_thread = hasattr(self.loop, "_thread_id")      # one of asyncio's own
     self.engine.driver = self
     return 0
 
@@ -443,12 +441,18 @@ cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) exc
 
 
 cdef bint asyncio_is_here(AsyncioDriver self) except -1:
+    # Before Python 3.12 asyncio asks the kernel for the process each time: so the loop
+    # is asked for its thread, and not even that where wake() lets a task go on.
+    cdef unsigned long caller = PyThread_get_thread_ident()
     if self.generation != current_generation:
         return False
-    return (
-        self.awake == PyThread_get_thread_ident()
-        or self.loop is self.running_loop()
-    )
+    if self.awake == caller:
+        return True
+    if self.names_thread:
+        thread = self.loop._thread_id
+        if thread is not None and <unsigned long>thread == caller:
+            return True
+    return self.loop is self.running_loop()
 
 
 cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
