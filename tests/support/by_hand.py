@@ -41,10 +41,13 @@ TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
 ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
 
 
-def new_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
+def new_engine(
+    count: int = 1, max_ttl_ns: int = 0, tokens_are_given: bool = False
+) -> Engine:
     """Make an engine of `count` masters that exist on paper alone."""
     endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(count)]
-    return Engine(endpoints, SCRIPTS, S, (), max_ttl_ns, jitter_seed=1)
+    given = endpoints, SCRIPTS, S, (), max_ttl_ns
+    return Engine(*given, jitter_seed=1, tokens_are_given=tokens_are_given)
 
 
 def info(**said: object) -> bytes:
@@ -117,6 +120,35 @@ def reconnect(
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
     told = [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)]
     return make_ready(new_engine(count, max_ttl_ns), told)
+
+
+def shake_hands(engine: Engine, master: int, now_ns: int) -> None:
+    """Let a connection that was begun become READY."""
+    connected(engine, master, now_ns)
+    outgoing(engine, master)
+    said = handshake_replies(info(run_id=f"id{master}"))
+    receive(engine, master, said, now_ns)
+
+
+def asked_engine(now_ns: int, tokens_are_given: bool = False) -> Engine:
+    """Make an engine of three masters that are ready, and were asked for the time."""
+    engine = new_engine(3, tokens_are_given=tokens_are_given)
+    by_hand(engine)
+    make_ready(engine, [info(run_id=f"id{i}") for i in range(3)], now_ns)
+    begin(engine, now_ns)
+    say(engine, b"+OK\r\n" + TIME_REPLY, now_ns)
+    for i in range(3):
+        outgoing(engine, i)
+    return engine
+
+
+def say(
+    engine: Engine, reply: bytes, at_ns: int, masters: Sequence[int] = (0, 1, 2)
+) -> None:
+    """Let some masters say this, then finish what is closed."""
+    for master in masters:
+        receive(engine, master, reply, at_ns)
+    finish(engine, at_ns)
 
 
 def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hiredis
 import pytest
 
 from fastredlock._core import (
@@ -17,34 +16,14 @@ from fastredlock._core import (
     new_acquires,
 )
 from tests.support import by_hand as hand
-from tests.support.rounds import MS, T0, TERMS, S, new_engine
+from tests.support.rounds import MS, T0, TERMS, S
 
-HANDSHAKE = b"*0\r\n" + 9 * b"+OK\r\n"  # HELLO; SETNAME, INFO, COMMAND, six scripts
-TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
 SHORT = Terms(100, 3 * MS, 5 * MS)  # what a ttl of 0.1 s comes to
-
-
-def connect(engine: Engine, now_ns: int = T0) -> None:
-    """Let every master that is being connected become READY."""
-    for index in range(3):
-        hand.connected(engine, index, now_ns)
-        hand.receive(engine, index, HANDSHAKE, now_ns)
-    sent(engine)
 
 
 @pytest.fixture
 def engine() -> Engine:
-    """Connect three masters; what they are sent is taken by `sent`."""
-    engine = new_engine()
-    hand.by_hand(engine)
-    hand.submit(engine, engine.new_connecting(), T0)
-    connect(engine)
-    hand.finish(engine, T0)
-    first = engine.new_round(int(Operation.ACQUIRE), b"first", b"token", TERMS)
-    hand.submit(engine, first, T0)
-    answer(engine, b"+OK\r\n" + TIME, T0, 3)
-    sent(engine)
-    return engine
+    return hand.asked_engine(T0)
 
 
 def keys(count: int) -> list[bytes]:
@@ -57,20 +36,13 @@ def tokens(count: int) -> list[bytes]:
 
 def sent(engine: Engine, index: int = 0) -> list[tuple[bytes, bytes]]:
     """Take what each master is sent; list the commands and keys of one of them."""
-    reader = hiredis.Reader(notEnoughData=None)
-    taken = [hand.outgoing(engine, i) for i in range(3)]
-    reader.feed(taken[index])
-    words = iter(reader.gets, None)
-    return [(w[0], w[1] if w[0] == b"SET" else w[-2]) for w in words if len(w) > 3]
+    commands = [hand.sent(engine, i) for i in range(3)][index]
+    return [(w[0], w[1] if w[0] == b"SET" else w[-2]) for w in commands if len(w) > 3]
 
 
-def answer(
-    engine: Engine, reply: bytes, at_ns: int = T0 + MS, masters: int = 2
-) -> None:
-    """Let some masters say this, then finish what is closed."""
-    for index in range(masters):
-        hand.receive(engine, index, reply, at_ns)
-    hand.finish(engine, at_ns)
+def answer(engine: Engine, reply: bytes, at_ns: int = T0 + MS) -> None:
+    """Let a quorum say this."""
+    hand.say(engine, reply, at_ns, (0, 1))
 
 
 def verdicts(batch: Batch) -> set[Verdict]:

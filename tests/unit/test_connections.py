@@ -35,12 +35,6 @@ def submit(engine: Engine, count: int, now_ns: int = START_NS) -> list[Round]:
     return rounds
 
 
-def answer_handshake(engine: Engine, index: int, now_ns: int) -> None:
-    hand.connected(engine, index, now_ns)
-    hand.outgoing(engine, index)
-    hand.receive(engine, index, hand.handshake_replies(info(run_id=str(index))), now_ns)
-
-
 def cost_of(work: Callable[[int], object], count: int) -> int:
     """Return the least CPU time of three runs (ns)."""
     times = []
@@ -95,7 +89,7 @@ def test_acquire_when_a_quorum_is_connected_then_all_that_waited_are_opened() ->
     engine = cold_engine()
     rounds = submit(engine, 3)
     for index in range(3):
-        answer_handshake(engine, index, START_NS + MS)
+        hand.shake_hands(engine, index, START_NS + MS)
     hand.finish(engine, START_NS + MS)
     assert not any(round.is_opened for round in rounds)  # the others get as long
     hand.pass_time(engine, START_NS + 12 * MS)
@@ -110,7 +104,7 @@ def test_acquire_when_one_of_several_that_wait_is_withdrawn_then_it_is_not_sent(
     first, second, third = submit(engine, 3)
     hand.withdraw(engine, second, START_NS)
     for index in range(5):
-        answer_handshake(engine, index, START_NS + MS)
+        hand.shake_hands(engine, index, START_NS + MS)
     hand.finish(engine, START_NS + MS)
     assert [each.is_opened for each in (first, second, third)] == [True, False, True]
 
@@ -120,7 +114,7 @@ def test_votes_when_most_of_the_timeout_went_on_connecting_then_say_so() -> None
     engine = cold_engine()
     (round,) = submit(engine, 1)
     for i in range(3):
-        answer_handshake(engine, i, START_NS + 900 * MS)
+        hand.shake_hands(engine, i, START_NS + 900 * MS)
     hand.connected(engine, 3, START_NS + 999 * MS)
     hand.pass_time(engine, START_NS + 1100 * MS)
     assert [text for _, text, _ in round.votes()[:4]] == [

@@ -42,56 +42,33 @@ def test_grants_count_in_the_window_alone_and_a_caller_without_any_has_none() ->
     assert run.rate() == pytest.approx(1 / 900e-9)
 
 
+# Turns: the caller, when it asks, has it, and gives it back; each is a process.
 @pytest.mark.parametrize(
-    ("turns", "gaps"),
+    ("figure", "turns", "value"),
     [
-        # the logs of two processes, one after the other
-        ([(1, 240, 300), (1, 320, 330), (0, 150, 200)], [40]),
-        ([(0, 150, 0), (1, 500, 510)], []),  # a holder that was killed
-        ([(0, 950, 990), (1, 1_020, 1_030)], []),  # a grant outside of the window
+        # From release to the next grant of another process: their logs come in turn.
+        ("gaps_ns", [(1, 0, 240, 300), (1, 0, 320, 330), (0, 0, 150, 200)], [40]),
+        ("gaps_ns", [(0, 0, 150, 0), (1, 0, 500, 510)], []),  # a holder was killed
+        ("gaps_ns", [(0, 0, 950, 990), (1, 0, 1_020, 1_030)], []),  # outside the window
+        # One begins before another has ended, although others are in between.
+        ("overlaps", [(0, 0, 100, 500), (1, 0, 200, 210), (1, 211, 400, 410)], 2),
+        ("overlaps", [(1, 0, 500, 600), (0, 0, 100, 500)], 0),
+        # Of those that the window has a part of, up to its end.
+        ("longest_wait_ns", [(0, 20, 0, 0)], 980),
+        ("longest_wait_ns", [(0, 20, 5_000, 6_000)], 980),
+        ("longest_wait_ns", [(0, 0, 90, 110), (0, 110, 130, 140)], 20),
     ],
 )
-def test_gap_is_from_release_to_the_next_grant_of_another_process(
-    turns: list[tuple[int, int, int]], gaps: list[int]
+def test_figure_of_turns_is_as_its_definition_says(
+    figure: str, turns: list[tuple[int, int, int, int]], value: object
 ) -> None:
-    run = run_of(*(Turn(who, who, 0, *stamps) for who, *stamps in turns))
-    assert run.gaps_ns() == gaps
-
-
-@pytest.mark.parametrize(
-    ("turns", "overlaps"),
-    [
-        # found although a later turn of others is in between
-        ([(0, 0, 100, 500), (1, 0, 200, 210), (1, 211, 400, 410)], 2),
-        ([(1, 0, 500, 600), (0, 0, 100, 500)], 0),
-    ],
-)
-def test_overlap_is_a_turn_that_begins_before_another_has_ended(
-    turns: list[tuple[int, int, int, int]], overlaps: int
-) -> None:
-    assert run_of(*(Turn(t[0], *t) for t in turns)).overlaps() == overlaps
+    assert getattr(run_of(*(Turn(t[0], *t) for t in turns)), figure)() == value
 
 
 def test_update_is_lost_when_fewer_are_counted_than_turns_that_made_one() -> None:
     turns = (Turn(0, 0, 0, 100, 200), Turn(1, 1, 0, 150, 210), Turn(0, 0, 220, 0, 0))
     assert run_of(*turns, updates=1).lost_updates() == 1
     assert run_of(*turns, updates=2).lost_updates() == 0
-
-
-@pytest.mark.parametrize(
-    ("turns", "longest_ns"),
-    [
-        ([(20, 0, 0)], 980),  # not over with the window: up to its end
-        ([(20, 5_000, 6_000)], 980),
-        ([(0, 90, 110), (110, 130, 140)], 20),  # the first was over before
-    ],
-)
-def test_longest_wait_is_of_those_that_the_window_has_a_part_of(
-    turns: list[tuple[int, int, int]], longest_ns: int
-) -> None:
-    assert run_of(*(Turn(0, 0, *turn) for turn in turns)).longest_wait_ns() == (
-        longest_ns
-    )
 
 
 @pytest.mark.parametrize(

@@ -144,42 +144,38 @@ class Call:
         pass
 
 
+BLOCKING = [
+    (generator, r"generator\(\) is a generator: its body would run without"),
+    (async_generator, "is a generator: .* put `async with locks.lock"),
+    (coroutine_function, "is a coroutine function: .* fastredlock.asyncio"),
+    (AsyncCall(), "is a coroutine function"),
+    (partial(coroutine_function), "is a coroutine function"),
+    (partial(generator), "is a generator"),
+    (classmethod(lambda owner: None), "is a classmethod: put that above the lock"),
+    (staticmethod(plain), "is a staticmethod: put that above the lock"),
+    (Call, "is no function"),
+    (42, "is no function: .* with its parentheses"),
+]
+AWAITABLE = [
+    (plain, "is no coroutine function: use fastredlock.FastRedlock"),
+    (Call(), "is no coroutine function"),
+    *((each, "is a generator") for each in (generator, async_generator)),
+    (staticmethod(coroutine_function), "is a staticmethod"),
+    (None, "is no function"),
+]
+
+
 @pytest.mark.parametrize(
-    ("function", "told"),
+    ("locks", "function", "told"),
     [
-        (generator, r"generator\(\) is a generator: its body would run without"),
-        (async_generator, "is a generator: .* put `async with locks.lock"),
-        (coroutine_function, "is a coroutine function: .* fastredlock.asyncio"),
-        (AsyncCall(), "is a coroutine function"),
-        (partial(coroutine_function), "is a coroutine function"),
-        (partial(generator), "is a generator"),
-        (classmethod(lambda owner: None), "is a classmethod: put that above the lock"),
-        (staticmethod(plain), "is a staticmethod: put that above the lock"),
-        (Call, "is no function"),
-        (42, "is no function: .* with its parentheses"),
+        *((blocking_locks, *each) for each in BLOCKING),
+        *((awaitable_locks, *each) for each in AWAITABLE),
     ],
 )
-def test_blocking_lock_refuses_what_would_run_without_it(
-    function: Any, told: str
+def test_lock_refuses_what_would_run_without_it(
+    locks: Any, function: Any, told: str
 ) -> None:
-    for lock in (blocking_locks.lock("r"), blocking_locks.lock_all(["r"])):
-        with pytest.raises(ConfigurationError, match=told):
-            lock(function)
-
-
-@pytest.mark.parametrize(
-    ("function", "told"),
-    [
-        (plain, "is no coroutine function: use fastredlock.FastRedlock"),
-        (Call(), "is no coroutine function"),
-        (generator, "is a generator"),
-        (async_generator, "is a generator"),
-        (staticmethod(coroutine_function), "is a staticmethod"),
-        (None, "is no function"),
-    ],
-)
-def test_awaitable_lock_refuses_what_it_cannot_await(function: Any, told: str) -> None:
-    for lock in (awaitable_locks.lock("r"), awaitable_locks.lock_all(["r"])):
+    for lock in (locks.lock("r"), locks.lock_all(["r"])):
         with pytest.raises(ConfigurationError, match=told):
             lock(function)
 

@@ -89,17 +89,6 @@ def test_crew_when_a_call_raises_anything_then_makes_the_others(
     assert wait_until(lambda: len(made) == 4)
 
 
-def test_crew_when_calls_come_at_any_moment_then_none_is_left(
-    end: threading.Event,
-) -> None:
-    crew = Crew(NAME, 2)
-    made: list[object] = []
-    for i in range(3000):
-        crew.append(made.append, [i])
-        crew.start()
-    assert wait_until(lambda: len(made) == 3000)
-
-
 def test_crew_when_no_thread_can_be_started_then_says_so(
     end: threading.Event, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -118,6 +107,16 @@ def test_crew_when_no_thread_can_be_started_then_says_so(
     assert not idle.start()
     end.set()
     assert wait_until(lambda: begun == [0, 7])
+
+
+def test_crew_when_calls_come_at_any_moment_then_none_is_left(
+    end: threading.Event,
+) -> None:
+    crew, made = Crew(NAME, 2), list[object]()
+    for i in range(3000):
+        crew.append(made.append, [i])
+        crew.start()
+    assert wait_until(lambda: len(made) == 3000)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # fork beside threads

@@ -57,9 +57,7 @@ HEAVY = {"asyncio", "ssl", "argparse", "redis", "logging", "inspect", "socket"}
 
 def modules() -> list[str]:
     """List the package's modules; `compat/x.py` is "compat.x"."""
-    found = (
-        path.relative_to(PACKAGE).with_suffix("") for path in PACKAGE.rglob("*.py")
-    )
+    found = (p.relative_to(PACKAGE).with_suffix("") for p in PACKAGE.rglob("*.py"))
     return sorted(".".join(path.parts) for path in found if path.name != "__init__")
 
 

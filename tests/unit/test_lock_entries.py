@@ -4,6 +4,7 @@ import gc
 import sys
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from threading import Thread
 from typing import Any, NoReturn
 
@@ -17,6 +18,16 @@ from fastredlock._locking.lock import Join
 from tests.support.rounds import S, ScriptedLocks, seconds
 
 NOBODYS = (None, None, None)
+
+
+def entries(*answers: str, **options: Any) -> tuple[ScriptedLocks, Lock]:
+    """Make a lock; its masters answer so, or grant four times."""
+    locks = ScriptedLocks(*(answers or ["GG."] * 4))
+    return locks, locks.lock("orders:42", timeout=0, **options)
+
+
+def leave(lock: Lock) -> None:
+    lock.__exit__(*NOBODYS)
 
 
 def in_thread(call: Callable[[], Any]) -> Any:
@@ -41,8 +52,7 @@ def released(locks: ScriptedLocks) -> list[bytes]:
 
 
 def test_lock_that_was_left_is_entered_again_by_a_lease_of_its_own() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries()
     leases: list[Lease] = []
     for _ in range(2):
         with lock as lease:
@@ -54,8 +64,7 @@ def test_lock_that_was_left_is_entered_again_by_a_lease_of_its_own() -> None:
 
 # The model grants what others hold, as masters do when a ttl is over.
 def test_nested_entries_of_one_thread_are_left_last_in_first_out() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries()
     with lock as outer:
         with lock as inner:
             pass
@@ -66,8 +75,7 @@ def test_nested_entries_of_one_thread_are_left_last_in_first_out() -> None:
 
 @pytest.mark.parametrize("is_first", [True, False])
 def test_thread_leaves_its_own_entry_whoever_entered_last(is_first: bool) -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries()
     theirs = ours = b""
 
     def enter_and_leave() -> None:
@@ -75,7 +83,7 @@ def test_thread_leaves_its_own_entry_whoever_entered_last(is_first: bool) -> Non
         theirs = lock.__enter__().token
         if not is_first:
             enter_ours()
-        lock.__exit__(*NOBODYS)
+        leave(lock)
 
     def enter_ours() -> None:
         nonlocal ours
@@ -85,25 +93,15 @@ def test_thread_leaves_its_own_entry_whoever_entered_last(is_first: bool) -> Non
         enter_ours()
     enter_and_leave()
     assert released(locks) == [theirs]
-    in_thread(lambda: lock.__exit__(*NOBODYS))  # one alone: whoever leaves
+    in_thread(partial(leave, lock))  # one alone: whoever leaves
     assert released(locks) == [theirs, ours]
 
 
-# A generator with a with block in it is ended by any thread of a pool.
-def test_lone_entry_may_be_left_by_another_thread() -> None:
-    locks = ScriptedLocks("GG.", "GG.")
-    lock = locks.lock("orders:42", timeout=0)
-    lease = lock.__enter__()
-    assert in_thread(lambda: lock.__exit__(*NOBODYS)) is None
-    assert released(locks) == [lease.token]
-
-
 def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0, reentrant=True)
+    locks, lock = entries(reentrant=True)
     with lock as lease:
         lock.__enter__()
-        assert in_thread(lambda: lock.__exit__(*NOBODYS)) is None
+        assert in_thread(partial(leave, lock)) is None
         assert lease.is_valid
         assert released(locks) == []
     assert released(locks) == [lease.token]
@@ -111,68 +109,71 @@ def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() ->
 
 
 def test_inner_entry_is_not_left_by_another_thread_where_two_leases_are() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0, reentrant=True)
+    locks, lock = entries(reentrant=True)
     in_thread(lock.__enter__)
     locks.now += 10 * S
     with lock as ours:
         lock.__enter__()
-        error = in_thread(lambda: lock.__exit__(*NOBODYS))
+        error = in_thread(partial(leave, lock))
         assert isinstance(error, FastRedlockError)
-        lock.__exit__(*NOBODYS)
+        leave(lock)
         assert ours.is_valid
     assert released(locks) == [ours.token]
 
 
 def test_thread_without_an_entry_is_refused_where_several_others_have_one() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries()
     lock.__enter__()
     lock.__enter__()
-    error = in_thread(lambda: lock.__exit__(*NOBODYS))
+    error = in_thread(partial(leave, lock))
     assert isinstance(error, FastRedlockError)
     assert "did not enter it, and 2 others did" in str(error)
     assert released(locks) == []
-    lock.__exit__(*NOBODYS)
-    lock.__exit__(*NOBODYS)
+    leave(lock)
+    leave(lock)
     assert len(released(locks)) == 2
 
 
 def test_error_of_the_body_stands_where_no_entry_is_the_callers() -> None:
-    lock = ScriptedLocks().lock("orders:42", timeout=0)
+    _, lock = entries()
     error = ValueError("of the body")
     assert lock.__exit__(ValueError, error, None) is None
     with pytest.raises(FastRedlockError, match="was not entered"):
-        lock.__exit__(*NOBODYS)
+        leave(lock)
+
+
+# A generator with a with block in it is ended by any thread of a pool.
+def test_lone_entry_may_be_left_by_another_thread() -> None:
+    locks, lock = entries()
+    lease = lock.__enter__()
+    assert in_thread(partial(leave, lock)) is None
+    assert released(locks) == [lease.token]
 
 
 # A thread's identity is given to a later one; the number of its state is not.
 def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0)
+    _, lock = entries()
     for _ in range(2):
         in_thread(lock.__enter__)
     assert isinstance(
-        in_thread(lambda: lock.__exit__(*NOBODYS)),
+        in_thread(partial(leave, lock)),
         FastRedlockError,
     )
 
 
 def test_lease_that_was_lost_is_left_as_its_own_and_not_as_the_next_one() -> None:
-    locks = ScriptedLocks(*["GG."] * 4)
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries()
     lock.__enter__()
     locks.now += 10 * S
     theirs = in_thread(lock.__enter__)
     with pytest.raises(FastRedlockError, match="lost before the end"):
-        lock.__exit__(*NOBODYS)
+        leave(lock)
     assert theirs.remaining() > 9
     assert theirs.token not in released(locks)
 
 
 def test_entry_that_failed_leaves_none_behind() -> None:
-    locks = ScriptedLocks("TT.", "GG.", "GG.")
-    lock = locks.lock("orders:42", timeout=0)
+    _, lock = entries("TT.", "GG.", "GG.")
     with pytest.raises(ResourceTakenError), lock:
         pass
     assert lock._entries is None
@@ -189,7 +190,7 @@ def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
         lock_enter(lock, entered)
         raise KeyboardInterrupt
 
-    lock = ScriptedLocks("GG.", "GG.").lock("orders:42", timeout=0, reentrant=True)
+    _, lock = entries(reentrant=True)
     with lock if is_inner else nullcontext():
         if is_inner:
             lock.__enter__()  # an inner one, which is not left here
@@ -201,13 +202,12 @@ def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
         assert [*(lock._entries or ())] == before
         if is_inner:
             assert isinstance(before[-1][1], Join)
-            lock.__exit__(*NOBODYS)
+            leave(lock)
     assert lock._entries is None
 
 
 def test_entry_that_was_interrupted_leaves_none_behind() -> None:
-    locks = ScriptedLocks("GG.", "GG.", "GG.")
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries()
 
     def interrupt() -> None:
         raise KeyboardInterrupt
@@ -236,8 +236,7 @@ class Cycle:
 @pytest.mark.parametrize("after", range(1, 40))
 def test_entry_that_comes_while_another_is_left_is_not_lost(after: int) -> None:
     """By a finalizer, or by a thread that ran meanwhile: it had no lease to leave."""
-    locks = ScriptedLocks(*["GG."] * 6)
-    lock = locks.lock("orders:42", timeout=0)
+    locks, lock = entries(*["GG."] * 6)
     first = lock.__enter__()
     in_thread(lock.__enter__)  # so ours is not the only one
     late = locks.acquire("orders:42", timeout=0)
@@ -247,9 +246,9 @@ def test_entry_that_comes_while_another_is_left_is_not_lost(after: int) -> None:
     threshold = gc.get_threshold()
     gc.set_threshold(after)  # at each of the next allocations, one after the other
     try:
-        lock.__exit__(*NOBODYS)
+        leave(lock)
     finally:
         gc.set_threshold(*threshold)
     gc.collect()
-    lock.__exit__(*NOBODYS)
+    leave(lock)
     assert {*released(locks)} == {first.token, late.token}

@@ -170,7 +170,10 @@ def test_roll_back_goes_by_source_until_the_command_was_answered_once() -> None:
         hand.outgoing(engine, 0)
 
 
-def test_rounds_of_several_keys_go_by_script() -> None:
+def test_rounds_of_several_keys_go_by_script_and_an_acquire_stays_a_set_nx() -> None:
+    engine = ready(VALKEY)
+    begin(engine, NOW, Operation.ACQUIRE)
+    assert b"$2\r\nNX\r\n" in hand.outgoing(engine, 0)
     engine = ready(VALKEY)
     lease = hand.begin_all(engine, NOW)
     hand.outgoing(engine, 0)
@@ -178,12 +181,6 @@ def test_rounds_of_several_keys_go_by_script() -> None:
     hand.finish(engine, NOW)
     release(engine, lease)
     assert RELEASE_ALL_SHA1 in hand.outgoing(engine, 0)
-
-
-def test_acquire_stays_a_set_nx() -> None:
-    engine = ready(VALKEY)
-    begin(engine, NOW, Operation.ACQUIRE)
-    assert b"$2\r\nNX\r\n" in hand.outgoing(engine, 0)
 
 
 TELLING = scripts.RELEASE_AND_NOTIFY

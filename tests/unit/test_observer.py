@@ -60,18 +60,16 @@ def test_observer_when_it_cannot_be_told_then_is_refused(
         FastRedlock(MASTERS, observer=observer)
 
 
-def test_base_class_has_every_event_and_may_observe() -> None:
+class OneMethod:
+    def lost(self, *_: object) -> None:
+        """Do nothing."""
+
+
+def test_base_class_has_every_event_and_may_observe_and_one_method_is_enough() -> None:
     methods = {name for name in vars(Observer) if not name.startswith("_")}
     assert methods == {*EVENTS, "attach"}
-    FastRedlock(MASTERS, observer=Observer())
-
-
-def test_observer_when_it_has_one_method_then_is_enough() -> None:
-    class Counting:
-        def lost(self, *_: object) -> None:
-            """Do nothing."""
-
-    FastRedlock(MASTERS, observer=Counting())
+    for observer in (Observer(), OneMethod()):
+        FastRedlock(MASTERS, observer=observer)
 
 
 def test_observer_when_it_wants_then_knows_its_locks() -> None:
@@ -148,6 +146,7 @@ def test_stats_are_all_zero_before_any_use() -> None:
 
 
 def test_stats_tell_every_counter_of_the_core() -> None:
+    assert " ".join(APART) == "acquires extends releases inspects pings masters"
     kept = {name for name in dir(Counters) if not name.startswith("_")}
     assert {*COUNTED, "operations"} - {*OperationStats._fields} == kept
 
@@ -160,19 +159,12 @@ def test_stats_tell_each_counter_under_its_own_name(name: str) -> None:
     )
 
 
-def test_stats_tell_the_round_trip_in_seconds() -> None:
-    assert Stats.of(engine_of(round_trip_ns=130_000)).round_trip == 0.00013
-
-
 def test_stats_are_a_value_that_later_rounds_do_not_change() -> None:
-    engine = engine_of()
+    engine = engine_of(round_trip_ns=130_000)
     stats = Stats.of(engine)
+    assert stats.round_trip == 0.00013  # s
     engine.counters.rounds += 1
     assert stats.rounds == 0
-
-
-def test_stats_apart_are_of_the_operations_and_of_the_masters() -> None:
-    assert " ".join(APART) == "acquires extends releases inspects pings masters"
 
 
 INF, NAN = float("inf"), float("nan")

@@ -143,45 +143,39 @@ def outcome(pytester: pytest.Pytester, test: str) -> tuple[pytest.RunResult, int
 # --- pure -----------------------------------------------------------------------------
 
 
-def test_stolen_time_is_the_eighth_number_of_the_first_line() -> None:
-    stat = "cpu  10 20 30 40 50 60 70 80 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nintr 5\n"
-    assert stolen_ms(stat, ticks_per_s=100) == 800
-    assert stolen_ms(stat, ticks_per_s=1000) == 80
-
-
-@pytest.mark.parametrize("stat", ["", "\n", "cpu 1 2 3 4", "intr 1 2 3 4 5 6 7 8 9"])
-def test_stolen_time_is_none_where_the_system_does_not_count_it(stat: str) -> None:
-    assert stolen_ms(stat) == 0
+STAT = "cpu  10 20 30 40 50 60 70 80 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nintr 5\n"
 
 
 @pytest.mark.parametrize(
-    ("failure", "stolen", "expected"),
+    ("stat", "ticks_per_s", "ms"),
     [
-        ("assert 1 < 0", 60.0, True),
-        ("assert 1 < 0", 50.0, False),
-        ("assert 1 < 0", 0.0, False),
-        ("[XPASS(strict)] their bug", 0.0, True),
+        *((STAT, 100, 800), (STAT, 1000, 80)),
+        # The system does not count it.
+        *((stat, 100, 0) for stat in ("", "\n", "cpu 1 2 3 4", "intr 1 2 3 4 5 6 7 8")),
     ],
 )
-def test_failure_is_explained_by_stolen_time_or_another_library(
-    failure: str, stolen: float, expected: bool
+def test_stolen_time_is_the_eighth_number_of_the_first_line(
+    stat: str, ticks_per_s: int, ms: int
 ) -> None:
-    assert is_explained(failure, stolen) is expected
+    assert stolen_ms(stat, ticks_per_s) == ms
 
 
+# After so many repeats, and so many that nothing explains.
 @pytest.mark.parametrize(
-    ("explained", "repeats", "unexplained", "expected"),
+    ("failure", "stolen", "repeats", "unexplained", "expected"),
     [
-        (True, 1, 99, True),
-        (True, 2, 0, False),
-        (False, 0, FEW - 1, True),
-        (False, 0, FEW, False),
-        (False, 1, 1, False),
+        ("assert 1 < 0", 60.0, 1, 99, True),
+        ("[XPASS(strict)] their bug", 0.0, 1, 99, True),
+        ("assert 1 < 0", 60.0, 2, 0, False),
+        ("assert 1 < 0", 50.0, 0, FEW - 1, True),
+        ("assert 1 < 0", 0.0, 0, FEW, False),
+        ("assert 1 < 0", 0.0, 1, 1, False),
     ],
 )
-def test_test_is_run_again_twice_or_once_and_only_a_few_of_a_run(
-    explained: bool, repeats: int, unexplained: int, expected: bool
+def test_test_is_run_again_twice_where_explained_or_once_and_only_a_few_of_a_run(
+    failure: str, stolen: float, repeats: int, unexplained: int, expected: bool
 ) -> None:
+    explained = is_explained(failure, stolen)
     assert is_run_again(explained, repeats, unexplained) is expected
 
 
@@ -189,11 +183,7 @@ def test_reason_is_one_short_line() -> None:
     assert in_one_line("\n  assert 0.31 < 0.3\n  +  where ...") == "assert 0.31 < 0.3"
     assert in_one_line("") == "no reason given"
     assert len(in_one_line("x" * 500)) == 100
-
-
-def test_summary_names_test_and_time_and_reason() -> None:
-    repeat = Repeat("tests/test_it.py::test_it", 120.0, "assert 1 < 0")
-    (line,) = summary([repeat])
+    (line,) = summary([Repeat("tests/test_it.py::test_it", 120.0, "assert 1 < 0")])
     assert line == "run again: tests/test_it.py::test_it, 120 ms stolen: assert 1 < 0"
 
 
@@ -256,10 +246,19 @@ def test_test_is_run_again_where_its_failure_is_explained_or_one_of_few(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("stat")
-@pytest.mark.parametrize(("file", "most"), [("test_waiting_x", 3), ("test_x", 2)])
+@pytest.mark.parametrize(
+    ("file", "has_stat", "most"),
+    [("test_waiting_x", True, 3), ("test_x", True, 2), ("test_x", False, 1)],
+)
 def test_test_that_fails_without_stolen_time_is_run_once_more_or_twice_if_it_waits(
-    pytester: pytest.Pytester, file: str, most: int
+    pytester: pytest.Pytester,
+    monkeypatch: pytest.MonkeyPatch,
+    file: str,
+    has_stat: bool,
+    most: int,
 ) -> None:
+    if not has_stat:
+        monkeypatch.setattr(stolen_time, "STAT", Path("nowhere"))
     test = "def test_it():\n    steal(5)\n    assert run() > 9\n"
     pytester.makepyfile(**{file: BEGINNING + test})
     result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
@@ -297,15 +296,3 @@ def test_it(server, numbers):
     result.assert_outcomes(passed=1)
     assert runs == 5
     result.stdout.fnmatch_lines(["run again: *OSError: not up in time"])
-
-
-@pytest.mark.slow
-def test_test_is_run_once_where_there_is_no_proc_stat(
-    pytester: pytest.Pytester, stat: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(stolen_time, "STAT", stat.with_name("nowhere"))
-    result, runs = outcome(
-        pytester, "def test_it():\n    steal(100)\n    assert run() > 1\n"
-    )
-    result.assert_outcomes(failed=1)
-    assert runs == 1

@@ -84,23 +84,18 @@ def look(gates: Gates, *replies: bytes) -> None:
 # --- which slot is tried --------------------------------------------------------------
 
 
-def test_slot_when_released_and_gone_then_is_not_the_next_to_be_tried() -> None:
+@pytest.mark.parametrize(("reply", "is_next"), [(b":1\r\n", True), (b":0\r\n", False)])
+def test_slot_when_released_then_is_the_next_to_be_tried_unless_it_was_gone(
+    reply: bytes, is_next: bool
+) -> None:
     """It had expired, and may be another's by now."""
-    gates = Gates()
-    first = try_slot(gates)
-    gates.release(first)
-    gates.answer_all()  # :0, to the scripts
-    assert try_slot(gates).slot != first.slot
-
-
-def test_slot_when_released_then_is_the_next_to_be_tried() -> None:
     gates = Gates()
     first = try_slot(gates)
     gates.release(first)
     for master in range(COUNT):
         gates.hear(master)
-        gates.say(master, b":1\r\n")
-    assert try_slot(gates).slot == first.slot
+        gates.say(master, reply)
+    assert (try_slot(gates).slot == first.slot) is is_next
 
 
 def test_acquire_when_its_looks_take_long_then_ends_within_three_rounds() -> None:

@@ -83,44 +83,19 @@ def test_handshake_when_cut_in_two_at_every_tenth_byte_then_is_established(
         assert peer.is_established
 
 
-class BrokenContext:
-    """A context whose sessions read plain text, and fail at the second write."""
+class PlainContext:
+    """A context whose sessions leave all as it is; a write may run Python before."""
 
     name = ""
 
-    def wrap_bio(
-        self, incoming: ssl.MemoryBIO, _: object, *, server_hostname: str
-    ) -> object:
-        self.incoming, self.writes, self.name = incoming, 0, server_hostname
-        return self
-
-    def do_handshake(self) -> None:
-        pass
-
-    def read(self, size: int) -> bytes:
-        return self.incoming.read(size)
-
-    def write(self, data: bytes) -> None:
-        self.writes += 1
-        if self.writes == 2:
-            raise OSError("bad write")
-
-
-def test_handshake_when_tls_refuses_to_write_then_the_connection_is_lost() -> None:
-    endpoint = Endpoint("127.0.0.1", 7001)
-    engine = Engine([endpoint], SCRIPTS, S, (BrokenContext(),))
-    make_ready(engine, [info()])
-    assert engine.states == ((MasterState.BACKOFF, "TLS: bad write"),)
-
-
-class PlainContext:
-    """A context whose sessions leave all as it is; a handler may run in a write."""
+    def __init__(self, before_write: Callable[[], None] = lambda: None) -> None:
+        self.before_write = before_write
 
     def wrap_bio(
         self, incoming: ssl.MemoryBIO, outgoing: ssl.MemoryBIO, *, server_hostname: str
     ) -> object:
         self.incoming, self.outgoing = incoming, outgoing
-        self.handler: Callable[[], None] | None = None
+        self.name = server_hostname
         return self
 
     def do_handshake(self) -> None:
@@ -132,35 +107,49 @@ class PlainContext:
         return self.incoming.read(size)
 
     def write(self, data: bytes) -> None:
-        handler, self.handler = self.handler, None
-        if handler is not None:
-            handler()
+        self.before_write()
         self.outgoing.write(data)
+
+
+def engine_over(context: PlainContext, host: str = "127.0.0.1") -> Engine:
+    """Make an engine of one master, whose connections this context wraps."""
+    return Engine([Endpoint(host, 7001)], SCRIPTS, S, (context,))
+
+
+def test_handshake_when_tls_refuses_to_write_then_the_connection_is_lost() -> None:
+    errors = iter((None, OSError("bad write")))
+
+    def fail() -> None:
+        if (error := next(errors)) is not None:
+            raise error
+
+    engine = make_ready(engine_over(PlainContext(fail)), [info()])
+    assert engine.states == ((MasterState.BACKOFF, "TLS: bad write"),)
 
 
 def test_commands_when_a_handler_locks_in_ssl_then_leave_in_the_order_of_entries() -> (
     None
 ):
     context = PlainContext()
-    engine = Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (context,))
-    make_ready(engine, [info()])
+    engine = make_ready(engine_over(context), [info()])
     assert engine.states == ((MasterState.READY, ""),)
 
     def submit(token: bytes) -> None:
         hand.submit(engine, engine.new_round(0, token, token, TERMS), START_NS)
 
     def lock() -> None:
+        context.before_write = lambda: None
         submit(b"second")
         assert hand.outgoing(engine, 0) == b""
 
-    context.handler = lock
+    context.before_write = lock
     submit(b"first")
     sent = hand.outgoing(engine, 0)
     assert 0 < sent.index(b"first") < sent.index(b"second")
 
 
 def test_bytes_when_a_peer_speaks_before_tls_has_begun_then_wait_for_it() -> None:
-    engine = Engine([Endpoint("127.0.0.1", 7001)], SCRIPTS, S, (PlainContext(),))
+    engine = engine_over(PlainContext())
     assert hand.open_due(engine, True, START_NS) == [0]
     hand.connected(engine, 0, START_NS)
     hand.receive(engine, 0, b"-DENIED\r\n", START_NS)
@@ -169,9 +158,8 @@ def test_bytes_when_a_peer_speaks_before_tls_has_begun_then_wait_for_it() -> Non
 
 def test_handshake_when_a_name_has_a_final_dot_then_is_asked_for_without_it() -> None:
     """From: valkey-io/valkey-operator#425; RFC 6066, section 3."""
-    context = BrokenContext()
-    engine = Engine([Endpoint("redis-0.test.", 7001)], SCRIPTS, S, (context,))
-    make_ready(engine, [info()])
+    context = PlainContext()
+    make_ready(engine_over(context, "redis-0.test."), [info()])
     assert context.name == "redis-0.test"
 
 

@@ -4,37 +4,19 @@ from __future__ import annotations
 
 import gc
 
-import hiredis
 import pytest
 
 from fastredlock._core import Engine, Operation, Round, Terms, Verdict
 from tests.support import by_hand as hand
-from tests.support.rounds import MS, T0, TERMS, TOKEN, S, new_engine
+from tests.support.rounds import MS, T0, TERMS, TOKEN, S
 
-HANDSHAKE = b"*0\r\n" + 9 * b"+OK\r\n"  # HELLO; SETNAME, INFO, COMMAND, six scripts
-TIME = b"*2\r\n$1\r\n1\r\n$1\r\n0\r\n"  # asked with the first round
 OK, DONE, REFUSED, NOSCRIPT = b"+OK\r\n", b":1\r\n", b"$-1\r\n", b"-NOSCRIPT\r\n"
 BRIEF = Terms(1000, 12 * MS, 50 * MS)
 
 
-def become_ready(engine: Engine, index: int, now_ns: int) -> None:
-    hand.connected(engine, index, now_ns)
-    hand.receive(engine, index, HANDSHAKE, now_ns)
-
-
 @pytest.fixture
 def engine() -> Engine:
-    """Connect three masters for an engine whose tokens are given."""
-    engine = new_engine(tokens_are_given=True)
-    hand.by_hand(engine)
-    hand.submit(engine, engine.new_connecting(), T0)
-    for index in range(3):
-        become_ready(engine, index, T0)
-    hand.finish(engine, T0)
-    first = acquire(engine, T0, b"first")
-    answer(engine, OK + TIME, T0)
-    assert first.verdict is Verdict.WON
-    return engine
+    return hand.asked_engine(T0, tokens_are_given=True)
 
 
 def acquire(
@@ -48,6 +30,12 @@ def acquire(
     return round
 
 
+def granted(engine: Engine, terms: Terms = TERMS) -> Round:
+    lease = acquire(engine, T0 + MS, terms=terms)
+    hand.say(engine, OK, T0 + MS)
+    return lease
+
+
 def release(engine: Engine, lease: Round, at_ns: int) -> Round:
     round = engine.new_release(lease, lease.terms)
     hand.submit(engine, round, at_ns)
@@ -55,28 +43,19 @@ def release(engine: Engine, lease: Round, at_ns: int) -> Round:
     return round
 
 
-def answer(
-    engine: Engine, reply: bytes, at_ns: int, masters: tuple[int, ...] = (0, 1, 2)
-) -> None:
-    for index in masters:
-        hand.receive(engine, index, reply, at_ns)
-    hand.finish(engine, at_ns)
-
-
 def sent(engine: Engine, index: int = 0) -> list[bytes]:
     """Take what each master is sent; list the names of one of them's commands."""
-    reader = hiredis.Reader()
-    reader.feed([hand.outgoing(engine, i) for i in range(3)][index])
-    return [words[0] for words in iter(reader.gets, False)]
+    return [words[0] for words in [hand.sent(engine, i) for i in range(3)][index]]
 
 
 def test_acquire_when_the_last_release_is_confirmed_then_is_sent(
     engine: Engine,
 ) -> None:
-    lease = acquire(engine, T0 + MS)
-    answer(engine, OK, T0 + MS)
+    lease = granted(engine)
     release(engine, lease, T0 + 2 * MS)
-    answer(engine, DONE, T0 + 3 * MS, (0, 1))  # a quorum; the third is as good as sent
+    hand.say(
+        engine, DONE, T0 + 3 * MS, (0, 1)
+    )  # a quorum; the third is as good as sent
     again = acquire(engine, T0 + 4 * MS)
     assert not again.is_withheld
     assert [sent(engine, 2), again.may_hold] == [[b"SET"], 0b111]
@@ -86,14 +65,13 @@ def test_release_when_its_token_was_used_again_then_is_not_repeated_by_its_sourc
     engine: Engine,
 ) -> None:
     # It would come behind the SET of the next use, and delete that.
-    lease = acquire(engine, T0 + MS)
-    answer(engine, OK, T0 + MS)
+    lease = granted(engine)
     release(engine, lease, T0 + 2 * MS)
-    answer(engine, DONE, T0 + 3 * MS, (0, 1))
+    hand.say(engine, DONE, T0 + 3 * MS, (0, 1))
     again = acquire(engine, T0 + 4 * MS)
     sent(engine)
-    answer(engine, NOSCRIPT + OK, T0 + 5 * MS, (2,))
-    answer(engine, OK, T0 + 5 * MS, (0, 1))
+    hand.say(engine, NOSCRIPT + OK, T0 + 5 * MS, (2,))
+    hand.say(engine, OK, T0 + 5 * MS, (0, 1))
     assert again.verdict is Verdict.WON
     assert sent(engine, 2) == []
 
@@ -101,45 +79,41 @@ def test_release_when_its_token_was_used_again_then_is_not_repeated_by_its_sourc
 def test_release_when_it_is_deferred_then_goes_before_the_next_use(
     engine: Engine,
 ) -> None:
-    lease = acquire(engine, T0 + MS)
-    answer(engine, OK, T0 + MS)
+    lease = granted(engine)
     hand.lost(engine, 2, "reset", T0 + 2 * MS)
     release(engine, lease, T0 + 2 * MS)
-    answer(engine, DONE, T0 + 3 * MS, (0, 1))
+    hand.say(engine, DONE, T0 + 3 * MS, (0, 1))
     sent(engine)
-    become_ready(engine, 2, T0 + 4 * MS)
+    hand.shake_hands(engine, 2, T0 + 4 * MS)
     round = engine.new_round(int(Operation.ACQUIRE), b"k", TOKEN, TERMS)
     hand.submit(engine, round, T0 + 5 * MS)
-    assert [name for name in sent(engine, 2) if name in {b"EVAL", b"SET"}] == (
-        [b"EVAL", b"SET"]
-    )
+    ours = [words[0] for words in hand.sent(engine, 2) if TOKEN in words]
+    assert ours == [b"EVAL", b"SET"]
 
 
 def test_acquire_when_a_release_was_lost_then_is_sent_10_s_after_the_reconnection(
     engine: Engine,
 ) -> None:
-    lease = acquire(engine, T0 + MS, terms=BRIEF)
-    answer(engine, OK, T0 + MS)
+    lease = granted(engine, BRIEF)
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
         hand.lost(engine, index, "reset", T0 + 3 * MS)
-    answer(engine, DONE, T0 + 3 * MS, (2,))
+    hand.say(engine, DONE, T0 + 3 * MS, (2,))
     # Both are opened again at once, for the release that waits for them.
     for index in (0, 1):
-        become_ready(engine, index, T0 + S)
+        hand.shake_hands(engine, index, T0 + S)
         hand.receive(engine, index, DONE, T0 + S)  # the release, sent again
     early = acquire(engine, T0 + 11 * S - 1)
     assert (early.is_withheld, early.verdict) == (True, Verdict.UNREACHABLE)
     assert sent(engine) == []
     assert not acquire(engine, T0 + 11 * S).is_withheld
-    assert sent(engine) == [b"SET", b"TIME"]
+    assert sent(engine) == [b"SET"]
 
 
 def test_acquire_when_too_few_masters_are_connected_then_says_what_is_wrong_with_them(
     engine: Engine,
 ) -> None:
-    lease = acquire(engine, T0 + MS)
-    answer(engine, OK, T0 + MS)
+    lease = granted(engine)
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
         hand.lost(engine, index, "reset by peer", T0 + 3 * MS)
@@ -158,7 +132,7 @@ def test_acquire_when_another_of_the_token_is_under_way_then_is_taken(
     assert sent(engine) == []
     hand.withdraw(engine, second, T0 + 3 * MS)
     assert sent(engine) == []
-    answer(engine, REFUSED, T0 + 3 * MS)
+    hand.say(engine, REFUSED, T0 + 3 * MS)
     assert first.verdict is Verdict.TAKEN
     assert not acquire(engine, T0 + 4 * MS).is_withheld
 
@@ -170,7 +144,7 @@ def test_roll_back_when_it_is_not_confirmed_then_its_token_is_withheld(
     hand.withdraw(engine, first, T0 + 2 * MS)
     again = acquire(engine, T0 + 3 * MS)
     assert (again.verdict, again.is_withheld) == (Verdict.UNREACHABLE, True)
-    answer(engine, OK + DONE, T0 + 4 * MS, (0, 1))
+    hand.say(engine, OK + DONE, T0 + 4 * MS, (0, 1))
     assert not acquire(engine, T0 + 5 * MS).is_withheld
 
 
@@ -188,10 +162,10 @@ def test_extension_when_it_is_won_then_the_token_is_held_as_long_as_it_says(
     engine: Engine,
 ) -> None:
     lease = acquire(engine, T0, terms=BRIEF)
-    answer(engine, OK, T0)
+    hand.say(engine, OK, T0)
     extension = engine.new_extension(lease, TERMS)
     hand.submit(engine, extension, T0 + MS)
-    answer(engine, DONE, T0 + MS)
+    hand.say(engine, DONE, T0 + MS)
     assert extension.is_won
     assert acquire(engine, T0 + 9 * S).verdict is Verdict.TAKEN
     assert acquire(engine, T0 + 10 * S).verdict is Verdict.OPEN
@@ -200,9 +174,9 @@ def test_extension_when_it_is_won_then_the_token_is_held_as_long_as_it_says(
 def test_uses_when_thousands_are_settled_then_are_forgotten(engine: Engine) -> None:
     for i in range(2000):
         lease = acquire(engine, T0 + MS, b"k%d" % i)
-        answer(engine, OK, T0 + MS)
+        hand.say(engine, OK, T0 + MS)
         release(engine, lease, T0 + MS)
-        answer(engine, DONE, T0 + MS)
+        hand.say(engine, DONE, T0 + MS)
     gc.collect()
     uses = [each for each in gc.get_objects() if type(each).__name__ == "TokenUse"]
     assert len(uses) < 600

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import ssl
 import traceback
 from collections.abc import Callable
+from functools import partial, wraps
 from inspect import iscoroutine
 from types import SimpleNamespace
 from typing import Any
@@ -442,8 +442,8 @@ def test_sentinel_client_is_refused_with_the_name_of_its_service(module: Any) ->
 def test_setting_that_decides_on_trust_is_refused_with_what_to_do(
     setting: str, instead: str
 ) -> None:
-    settings: dict[str, Any] = {setting: object()}
-    message = refusal_of([redis.Redis(ssl=True, **settings)])
+    given: dict[str, Any] = {setting: object()}
+    message = refusal_of([redis.Redis(ssl=True, **given)])
     assert f"{setting} cannot be copied: {instead}" in message
 
 
@@ -477,26 +477,22 @@ def prefixing(args: tuple[Any, ...]) -> tuple[Any, ...]:
     return (args[0], f"p:{args[1]}", *args[2:])
 
 
-def commands(change: Callable[[Any], Any]) -> Make:
-    def make(module: Any) -> Any:
-        class Commands(module.Redis):
-            def execute_command(self, *args: Any, **options: Any) -> Any:
-                return super().execute_command(*change(args), **options)
+def methods(name: str, change: Callable[[Any], Any]) -> Make:
+    """Make a client with a method of its own, which changes a command's words."""
+    given = () if name == "execute_command" else (name,)
 
-        return Commands(host="h")
+    def make(module: Any) -> Any:
+        def method(self: Any, *args: Any, **options: Any) -> Any:
+            changed = change((*given, *args))[len(given) :]
+            return getattr(super(Client, self), name)(*changed, **options)
+
+        Client: Any = type("Client", (module.Redis,), {name: method})  # noqa: N806
+        return Client(host="h")
 
     return make
 
 
-def sets(change: Callable[[Any], Any]) -> Make:
-    def make(module: Any) -> Any:
-        class Sets(module.Redis):
-            def set(self, name: str, *args: Any, **options: Any) -> Any:
-                return super().set(change(("", name))[1], *args, **options)
-
-        return Sets(host="h")
-
-    return make
+commands, sets = partial(methods, "execute_command"), partial(methods, "set")
 
 
 class Forwarding:
@@ -701,7 +697,7 @@ def test_method_of_redis_py_itself_that_was_replaced_is_tried(
 ) -> None:
     original = redis.Redis.execute_command
 
-    @functools.wraps(original)
+    @wraps(original)
     def replaced(self: Any, *args: Any, **options: Any) -> Any:
         return original(self, *prefixing(args), **options)
 

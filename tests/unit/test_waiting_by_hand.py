@@ -575,25 +575,13 @@ def test_gate_when_its_callers_wait_for_many_resources_then_is_not_marked() -> N
 # --- who follows ------------------------------------------------------------------
 
 
-def test_caller_when_its_queue_has_moved_then_enters_that_of_the_next() -> None:
+def test_caller_when_its_queue_has_moved_then_follows_it_or_polls_at_last() -> None:
     gates = waiting_elsewhere()
     (asked,) = gates.heard(NEXT, ASK)
     assert asked[0] == KEY
     assert not gates.hear(LAST)
-
-
-def test_caller_when_the_queue_has_moved_twice_then_enters_the_third() -> None:
-    gates = waiting_elsewhere()
-    gates.heard(NEXT, ASK)
     gates.say(NEXT, gates_by_hand.moved())
     assert gates.heard(LAST, ASK)
-
-
-def test_callers_when_the_queue_has_moved_everywhere_then_poll() -> None:
-    gates = waiting_elsewhere()
-    gates.heard(NEXT, ASK)
-    gates.say(NEXT, gates_by_hand.moved())
-    gates.heard(LAST, ASK)
     gates.say(LAST, gates_by_hand.moved())
     assert [words[0] for words in gates.hear(GATE)][-1] == b"SET"  # a try
     assert not gates.engine.may_wait_in_turn(KEY, gates.now_ns)
