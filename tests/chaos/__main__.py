@@ -14,14 +14,8 @@ import secrets
 import sys
 
 from .clients import CLIENTS
-from .run import Figures, run
+from .run import COLUMNS, Figures, run
 from .schedule import Options
-
-COLUMNS = (
-    *("violations", "lost_updates", "left", "orphans", "overlong", "blocked"),
-    *("stalls", "errors", "hung", "faults", "processes", "losses", "late", "spoiled"),
-    *("handed_on", "lingered"),
-)
 
 
 def main() -> int:
@@ -45,19 +39,12 @@ def main() -> int:
         print(line_of(figures), flush=True)
         if client == "fastredlock":
             print(*figures.notes, sep="\n", file=sys.stderr)
-            failed |= not options.flushes and is_broken(figures)
+            failed |= not options.flushes and figures.is_broken
     return 1 if failed else 0
 
 
-def is_broken(figures: Figures) -> bool:
-    return any(
-        getattr(figures, name)
-        for name in ("violations", "lost_updates", "orphans", "overlong", "hung")
-    )
-
-
 def line_of(figures: Figures) -> str:
-    cells = (f"{getattr(figures, name):>{len(name)}}" for name in COLUMNS)
+    cells = (f"{figures.counts[name]:>{len(name)}}" for name in COLUMNS)
     return f"{figures.client:12} {figures.leases_per_second:9.1f}  " + "  ".join(cells)
 
 

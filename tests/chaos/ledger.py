@@ -1,22 +1,26 @@
 """What clients write down: windows into a file of their own, numbers that need a lock.
 
 Every record is one write(2), so that a process may be killed at any time: its windows
-are on file, and one that was open then ended with the process.
+are on file, and one that was open then ended with the process. All processes of one
+machine read one clock, so two windows overlap or they do not: nothing is searched, and
+there is no false alarm.
 """
 
 from __future__ import annotations
 
 import os
-import struct
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
-
-from .checker import RECORD, Window
+from struct import Struct
+from typing import NamedTuple
 
 RESOURCES = 300  # locks; the slots of semaphores have numbers behind them
 MARGIN = 0.1  # s; of validity that a worker leaves unused before it writes
-NUMBER = struct.Struct("<q")
+NUMBER = Struct("<q")
+RECORD = Struct(">qqqii")
+BEGIN = slice(8, 16)  # of a record, big-endian: its bytes have the order of the times
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 UPDATED, SPOILED = 1, 2
 
@@ -24,6 +28,16 @@ UPDATED, SPOILED = 1, 2
 def now_ns() -> int:
     """Read the one clock that all processes share."""
     return time.clock_gettime_ns(CLOCK)
+
+
+class Window(NamedTuple):
+    """A client told one holder that it has the resource, from begin to end (ns)."""
+
+    resource: int
+    begin_ns: int
+    end_ns: int
+    generation: int  # of client process
+    flags: int = 0
 
 
 class Ledger:
@@ -101,3 +115,32 @@ class Hold:
             self._ledger.note(
                 Window(resource, self._begin_ns, end_ns, self._ledger.generation, flags)
             )
+
+
+def violations(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
+    """Yield each window that begins inside an earlier one, with that one.
+
+    `windows` come in the order of their beginnings; one is kept for each resource. A
+    window without length holds nothing.
+    """
+    last: dict[int, Window] = {}
+    for window in windows:
+        if window.end_ns <= window.begin_ns:
+            continue
+        before = last.get(window.resource)
+        if before is not None and window.begin_ns < before.end_ns:
+            yield before, window
+            if window.end_ns <= before.end_ns:
+                continue
+        last[window.resource] = window
+
+
+def windows_in(folder: Path) -> Iterator[Window]:
+    """Yield the windows of all files of a folder, in the order of their beginnings."""
+    records: list[bytes] = []
+    for path in folder.glob("windows*"):
+        data = path.read_bytes()  # of a killed process, the last record may be a part
+        ends = range(RECORD.size, len(data) + 1, RECORD.size)
+        records += [data[end - RECORD.size : end] for end in ends]
+    records.sort(key=itemgetter(BEGIN))
+    return (Window(*RECORD.unpack(record)) for record in records)

@@ -12,10 +12,9 @@ from typing import NamedTuple
 
 from fastredlock.testing import LocalMasters
 
-from .checker import Window, violations, windows_in
 from .clients import TTL
 from .habits import SLOTS
-from .ledger import RESOURCES, SPOILED, UPDATED, Ledger
+from .ledger import RESOURCES, SPOILED, UPDATED, Ledger, Window, violations, windows_in
 from .population import Population
 from .schedule import MASTERS, Fault, Options, draw_schedule
 from .servers import Servers, Standing, is_overlong
@@ -26,31 +25,32 @@ PLACES = 4
 NOTED = ("stall", "late", "error", "left")
 
 
+# What is counted. Keys that are left: of processes that had ended in good order, on
+# healthy masters; orphans: a ttl and BOUND after the last client was gone; overlong:
+# that stand for longer than a ttl. Blocked: tries of a resource of one's own that
+# another key prevented. Losses are of leases that are kept; late of these, told after
+# the end of the validity. Spoiled: resources whose number is not judged (see Hold.end).
+# Handed on and lingered: without a round, in processes that ended in good order.
+COLUMNS = (
+    *("violations", "lost_updates", "left", "orphans", "overlong", "blocked"),
+    *("stalls", "errors", "hung", "faults", "processes", "losses", "late", "spoiled"),
+    *("handed_on", "lingered"),
+)
+BREAKING = ("violations", "lost_updates", "orphans", "overlong", "hung")
+
+
 class Figures(NamedTuple):
+    """What a run came to; `counts` by COLUMNS."""
+
     client: str
-    seconds: float
-    leases: int
-    handed_on: int  # of these, without a round: in processes that ended in good order
-    lingered: int  # likewise
-    violations: int
-    lost_updates: int
-    left: int  # keys of processes that had ended in good order, on healthy masters
-    orphans: int  # keys a ttl and BOUND after the last client was gone
-    overlong: int  # keys that stand for longer than a ttl
-    blocked: int  # tries of a resource of one's own that another key prevented
-    stalls: int
-    errors: int
-    hung: int
-    faults: int
-    processes: int
-    losses: int  # of leases that are kept
-    late: int  # of these, told after the end of the validity
-    spoiled: int  # resources whose number is not judged: see Hold.end
+    leases_per_second: float
+    counts: dict[str, int]
     notes: tuple[str, ...]
 
     @property
-    def leases_per_second(self) -> float:
-        return self.leases / self.seconds
+    def is_broken(self) -> bool:
+        """Whether a promise was broken."""
+        return any(self.counts[name] for name in BREAKING)
 
 
 class Run:
@@ -186,31 +186,21 @@ def count(
     said["error"] += population.crashes
     said["left"] = [str(each) for each in going_on.left]
     told = [f"{kind}: {text}" for kind in NOTED for text in said[kind]]
+    lost_updates = sum(
+        max(0, updates[resource] - ledger.read(resource))
+        for resource in range(RESOURCES + SLOTS)
+        if resource not in spoiled
+    )
+    counts = (
+        *(len(overlaps), lost_updates, len(going_on.left), orphans, going_on.overlong),
+        *(len(said[kind]) for kind in ("blocked", "stall", "error")),
+        *(population.hung, faults, population.generations),
+        *(len(said["lost"]), len(said["late"]), len(spoiled)),
+        *(sum(map(int, said[kind])) for kind in ("handed_on", "lingered")),
+    )
+    notes = tuple([*overlaps, *told][:100])
     return Figures(
-        client=client,
-        seconds=seconds,
-        leases=leases,
-        handed_on=sum(map(int, said["handed_on"])),
-        lingered=sum(map(int, said["lingered"])),
-        violations=len(overlaps),
-        lost_updates=sum(
-            max(0, updates[resource] - ledger.read(resource))
-            for resource in range(RESOURCES + SLOTS)
-            if resource not in spoiled
-        ),
-        left=len(going_on.left),
-        orphans=orphans,
-        overlong=going_on.overlong,
-        blocked=len(said["blocked"]),
-        stalls=len(said["stall"]),
-        errors=len(said["error"]),
-        hung=population.hung,
-        faults=faults,
-        processes=population.generations,
-        losses=len(said["lost"]),
-        late=len(said["late"]),
-        spoiled=len(spoiled),
-        notes=tuple([*overlaps, *told][:100]),
+        client, leases / seconds, dict(zip(COLUMNS, counts, strict=True)), notes
     )
 
 

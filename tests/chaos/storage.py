@@ -33,7 +33,7 @@ from typing import NamedTuple
 from fastredlock import FastRedlock, FastRedlockError
 from fastredlock.testing import LocalMasters
 
-from .clients import PEERS, TTL, Held, Try
+from .clients import PEERS, TTL, Held
 from .ledger import now_ns
 
 PROCESSES, RESOURCES = 6, 3
@@ -62,9 +62,7 @@ class Figures(NamedTuple):
 def work(client: str, path: str, seed: str, *urls: str) -> None:
     """Take, ask, stand still perhaps, write; until it is killed."""
     draw = random.Random(seed)
-    try_once = fenced(list(urls), client == FENCED)
-    if client in PEERS:
-        try_once = unfenced(PEERS[client](list(urls)))
+    try_once = tries_of(client, list(urls))
     with closing(sqlite3.connect(path, timeout=30, isolation_level=None)) as storage:
         while True:
             resource = f"chaos:{draw.randrange(RESOURCES)}"
@@ -84,26 +82,19 @@ def work(client: str, path: str, seed: str, *urls: str) -> None:
                 held.release()
 
 
-def fenced(urls: list[str], is_fencing: bool) -> TryOnce:
-    """Return what tries once, by our client."""
-    locks = FastRedlock(urls, ttl=TTL, fencing=is_fencing)
+def tries_of(client: str, urls: list[str]) -> TryOnce:
+    """Return what tries once, by our client or by a peer."""
+    if client in PEERS:
+        peer = PEERS[client](urls)
+        return lambda resource: (held := peer(resource)) and (None, held)
+    locks = FastRedlock(urls, ttl=TTL, fencing=client == FENCED)
 
     def try_once(resource: str) -> Grant | None:
         lease = locks.acquire(resource, timeout=1)
         if lease is None:
             return None
-        fence = lease.fence if is_fencing else None
+        fence = lease.fence if client == FENCED else None
         return fence, Held(lease.remaining(), lease.release)
-
-    return try_once
-
-
-def unfenced(peer: Try) -> TryOnce:
-    """Return what tries once, by a peer."""
-
-    def try_once(resource: str) -> Grant | None:
-        held = peer(resource)
-        return None if held is None else (None, held)
 
     return try_once
 

@@ -1,9 +1,10 @@
 """Put each mistake into a copy of the source and see which test fails.
 
-    python -m tests.mutants [--only WORD]
+    python -m tests.mutants [--only WORD] [--simulated]
 
 Prints a line per mutant; exit code 1 if one survives or is stale. Tests that fail
-without any mistake are named and left out.
+without any mistake are named and left out. Or prints what the simulator alone says of
+those that it has to find, with the promise and the seed that show it.
 """
 
 from __future__ import annotations
@@ -24,10 +25,17 @@ def main() -> int:
     parser.add_argument(
         "--only", default="", help="a word of a name, or of where found"
     )
-    only = parser.parse_args().only
-    chosen = [mutant for mutant in MUTANTS if only in f"{mutant.name} {mutant.found}"]
+    parser.add_argument(
+        "--simulated", action="store_true", help="by the simulator alone, minutes each"
+    )
+    given = parser.parse_args()
+    chosen = [each for each in MUTANTS if given.only in f"{each.name} {each.found}"]
     with TemporaryDirectory(prefix="mutants-") as folder:
         workshop = Workshop(Path(folder))
+        if given.simulated:
+            return simulate_each(
+                workshop, [m for m in chosen if "simulator" in m.found]
+            )
         tests = dict.fromkeys(test for mutant in chosen for test in mutant.tests)
         chosen = workshop.build_together(chosen)
         workshop.leave_out_failing(tuple(tests))
@@ -37,6 +45,14 @@ def main() -> int:
         survivors = sum(not is_caught(workshop, mutant) for mutant in chosen)
     print(f"{len(chosen)} mutants, {survivors} survived")
     return 1 if survivors else 0
+
+
+def simulate_each(workshop: Workshop, chosen: list[Mutant]) -> int:
+    """Return 0: which mistakes the simulator alone finds is for the reader."""
+    for mutant in workshop.build_together(chosen):
+        said = workshop.with_mistake(mutant, workshop.simulate)
+        print(f"| {mutant.name} | {said} |", flush=True)
+    return 0
 
 
 def is_caught(workshop: Workshop, mutant: Mutant) -> bool:

@@ -101,6 +101,13 @@ class Workshop:
             chance += failing
         return Outcome(None, time.monotonic() - began)
 
+    def simulate(self) -> str:
+        """Run schedules in the copy; return what the first violation says."""
+        argv = ("-m", "tests.sim", "--compiled", "--count", "1500", "--seconds", "120")
+        said = self._run(*argv).stdout.rstrip()
+        found = re.search(r"^seed \d+: .*", said, re.MULTILINE)
+        return found[0] if found else said.rpartition("\n")[2]
+
     def _failing(
         self, tests: Sequence[str], *more: str, longest: float = LONGEST_RUN
     ) -> list[str]:

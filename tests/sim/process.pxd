@@ -2,7 +2,6 @@
 
 cimport cython
 
-from .driver cimport Driver
 from .judge cimport Judge
 from .network cimport Connection, Path
 from .server cimport Server
@@ -24,7 +23,7 @@ cdef class Process:
     cdef public object settings, engine, keeper, locks, watcher
     cdef public unsigned long long readable
     cdef public long long losses, connects, tokens
-    cdef Driver _driver
+    cdef object _driver
 
     cpdef long long now_ns(self)
 

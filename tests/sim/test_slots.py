@@ -9,7 +9,7 @@ import pytest
 
 from fastredlock._locking.slots import Permit
 
-from .judge import Judge, Violation
+from .judge import Violation
 from .scenarios import NOTHING, Stage
 from .worker import Slots, Worker
 from .world import MS, S
@@ -130,7 +130,7 @@ def test_judge_when_more_hold_a_semaphore_than_may_then_says_so() -> None:
     assert None not in leases
     other = Story(1)
     third = other.take_slot(other.process(), TWO)
-    judge: Judge = story.judge
+    judge = story.judge
     with pytest.raises(Violation, match="I1"):
         judge.on_validity(story.processes[0], third)
     for key in (b"q#0", b"q#1"):  # so that none is held twice
