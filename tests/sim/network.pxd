@@ -3,7 +3,6 @@
 cimport cython
 
 from .process cimport Process
-from .server cimport Server
 from .world cimport World
 
 
@@ -36,7 +35,7 @@ cdef class Connection:
     cdef public Path path
     cdef public Pipe up, down
     cdef public Process process
-    cdef public Server server
+    cdef public object server
     cdef public object reader
     cdef public int index
     cdef public bint is_open, is_told, is_given_up, is_cut

@@ -2,9 +2,7 @@
 
 cimport cython
 
-from .judge cimport Judge
 from .network cimport Connection, Path
-from .server cimport Server
 from .worker cimport Worker
 from .world cimport Clock, World
 
@@ -14,7 +12,7 @@ cdef class Process:
     cdef public int index
     cdef public Clock clock
     cdef public list servers, paths, workers, connections, begun, shook_ns
-    cdef public Judge judge
+    cdef public object judge
     cdef public bint is_sharing, is_crashed, is_gone, is_leaving, is_cut_at_close
     cdef public long long closed_ns, exited_ns, gone_ns, paused_until_ns, polled_at_ns
     cdef public set well_at_close
