@@ -24,11 +24,6 @@ class Operation(IntEnum):
     ASK_TURN = 5
     LEAVE_QUEUE = 6
 
-class Kind(IntEnum):
-    ONE = 0
-    SEVERAL = 1
-    SLOT = 2
-
 class Vote(IntEnum):
     PENDING = 0
     GRANTED = 1
@@ -212,7 +207,6 @@ class ServerInfo:
     role: Final[str | None]
     mode: Final[str | None]
     policy: Final[str | None]
-    has_memory_limit: Final[bool]
     def refusal(self) -> str | None: ...
     def warnings(self) -> list[str]: ...
 
@@ -251,11 +245,8 @@ class Handshake:
         password: bytes | None,
         db: int,
         client_name: bytes,
-        scripts: tuple[Script, ...],
-        probe: Script | None = None,
-        marker: Script | None = None,
+        scripts: Scripts,
         max_ttl_ns: int = 0,
-        native_key: bytes | None = None,
     ) -> None: ...
     is_native_alone: Final[bool]
     client_id: Final[int]
@@ -586,9 +577,8 @@ def new_leases(
     rounds: list[Round],
 ) -> list[_T | None]: ...
 def begin_releases(
-    engine: Engine, leases: list[Any], unknown: Any
-) -> list[Round | None]: ...
-def observe_leases_left(driver: DriverFields, leases: list[Any]) -> list[int]: ...
+    driver: DriverFields, leases: list[Any], unknown: Any
+) -> tuple[list[Round | None], list[int]]: ...
 def observe_releases(
     driver: DriverFields, leases: list[Any], left_ns: list[int]
 ) -> None: ...

@@ -122,7 +122,6 @@ cdef class TokenSource:
         tokens_set_ending(self)
 
     def draw(self):
-        """Draw a token that no one can guess or repeat."""
         return tokens_draw(self)
 
 
@@ -221,16 +220,14 @@ cdef void buffer_free(Buffer *self) noexcept nogil:
 
 cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
     # Writes value's digits at text (20 at the most) and returns how many.
-    cdef char reversed_digits[20]
-    cdef int count = 0, i
-    while True:
-        reversed_digits[count] = <char>(48 + <int>(value % 10))   # '0'
+    cdef uint64_t left = value
+    cdef int count = 1, i
+    while left >= 10:
+        left //= 10
         count += 1
-        value //= 10
-        if value == 0:
-            break
     for i in range(count):
-        text[i] = reversed_digits[count - 1 - i]
+        text[count - 1 - i] = <char>(c'0' + <int>(value % 10))
+        value //= 10
     return count
 
 

@@ -6,16 +6,12 @@ other systems. On Linux a name is its system call and nothing else.
 
 from cpython.pythread cimport PyThread_type_lock
 from libc.stdint cimport uint32_t
+from posix.signal cimport sigset_t
 from posix.time cimport timespec
-from posix.types cimport pid_t
 
 
 cdef extern from "<errno.h>" nogil:
     enum: ECANCELED
-
-cdef extern from "<time.h>" nogil:
-    int clock_gettime(int clock, timespec *now)
-    int nanosleep(const timespec *time, timespec *left)
 
 cdef extern from "<poll.h>" nogil:
     struct pollfd:
@@ -92,19 +88,7 @@ cdef extern from "<pthread.h>" nogil:
                        void *(*run)(void *) noexcept nogil, void *given)
     int pthread_detach(pthread_t thread)
 
-cdef extern from "<unistd.h>" nogil:
-    int close(int fd)
-    pid_t getpid()
-
-cdef extern from "<fcntl.h>" nogil:
-    enum: F_DUPFD_CLOEXEC
-    int fcntl(int fd, int command, ...)
-
 cdef extern from "<signal.h>" nogil:
-    ctypedef struct sigset_t:
-        pass
-    enum: SIG_SETMASK
-    int sigfillset(sigset_t *signals)
     int pthread_sigmask(int how, const sigset_t *signals, sigset_t *before)
 
 cdef extern from "<sys/socket.h>" nogil:

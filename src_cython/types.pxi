@@ -80,14 +80,6 @@ class Operation(IntEnum):
     LEAVE_QUEUE = OPERATION_LEAVE_QUEUE    # so is this
 
 
-class Kind(IntEnum):
-    """What kind of lock a round asks for."""
-
-    ONE = KIND_ONE            # a plain lock: of one key, with one holder
-    SEVERAL = KIND_SEVERAL    # of several keys, all of them or none
-    SLOT = KIND_SLOT          # one of a semaphore's slots
-
-
 class Vote(IntEnum):
     """What one master answered in one round."""
 

@@ -17,7 +17,6 @@ from .._core import (
     begin_releases,
     new_acquires,
     new_leases,
-    observe_leases_left,
     observe_releases,
 )
 from .._options.keys import encode_each, listed
@@ -130,9 +129,8 @@ class ReleaseEach(Each):
     def begin(self) -> Batch:
         """Check the leases, and return the batch to run."""
         leases = self._read()
-        self._left_ns = observe_leases_left(self._driver, leases)
         self._leases = leases  # from here on an interrupt releases them all
-        self._rounds = begin_releases(self._driver.engine, leases, UNKNOWN)
+        self._rounds, self._left_ns = begin_releases(self._driver, leases, UNKNOWN)
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
 

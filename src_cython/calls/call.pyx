@@ -92,11 +92,9 @@ cdef class Call(Awaited):
         return status
 
     def send(self, value):
-        """Go on."""
         return self.__next__()
 
     def throw(self, error_type, value=None, traceback=None):
-        """Raise this exception where it waits."""
         cdef uint8_t stage = self.stage
         call_check(self)
         self.stage = CALL_OVER
@@ -115,7 +113,6 @@ cdef class Call(Awaited):
             raise
 
     def close(self):
-        """End it where it waits."""
         cdef uint8_t stage = self.stage
         if stage == CALL_OVER:
             return
@@ -142,7 +139,6 @@ cdef class Call(Awaited):
 
     @property
     def __qualname__(self):
-        """Likewise."""
         return self.called
 
     @property

@@ -93,8 +93,6 @@ cdef class DriverFields:
 
 
 cdef class LocksFields:
-    """The field of a FastRedlock."""
-
     cdef public DriverFields _driver
     cdef object __weakref__
 
@@ -104,8 +102,6 @@ cdef enum:
 
 
 cdef class LeaseFields:
-    """The fields of a lease."""
-
     cdef public object resource
     cdef public object _driver      # which its release needs; nothing else keeps it
     cdef public Round _round        # that took it
@@ -321,26 +317,25 @@ def new_leases(
             observer_on_acquired(driver.observer, resource, round)
     return [
         None if (<Round>round).verdict_code != VERDICT_WON
-        else fields_lease(lease_type, driver, resource, <Round>round)
+        else fields_lease(lease_type, driver, resource, round)
         for resource, round in zip(resources, rounds)
     ]
 
 
-def begin_releases(Engine engine not None, list leases not None, unknown):
-    """Count each lease as released; list the rounds to run, None where none is."""
-    return [
-        None if lease is None
-        else fields_begin_release(<LeaseFields?>lease, engine, unknown)
-        for lease in leases
-    ]
+def begin_releases(DriverFields driver not None, list leases not None, unknown):
+    """Count each lease as released.
 
-
-def observe_leases_left(DriverFields driver not None, list leases not None):
-    """Return what `observe_releases` needs of leases before they are released."""
-    return [
-        NOT_OURS if lease is None else fields_left_ns(<LeaseFields?>lease, driver)
-        for lease in leases
-    ]
+    Returns the rounds to run, None where none is, and what `observe_releases` needs.
+    """
+    cdef list rounds = [], left_ns = []
+    for lease in leases:
+        if lease is None:
+            left_ns.append(NOT_OURS)
+            rounds.append(None)
+        else:
+            left_ns.append(fields_left_ns(<LeaseFields?>lease, driver))
+            rounds.append(fields_begin_release(lease, driver.engine, unknown))
+    return rounds, left_ns
 
 
 def observe_releases(

@@ -16,8 +16,6 @@
 
 
 cdef class ReleaseCall(Call):
-    """A release of a lease."""
-
     cdef LeaseFields lease
     cdef Round round             # None: nothing to be released
     cdef int64_t left_ns         # before it, for an observer
@@ -241,8 +239,6 @@ def enter_lease(LeaseFields self not None):
 
 @cython.final
 cdef class ExtendCall(Call):
-    """An extension of a lease."""
-
     cdef LeaseFields lease
     cdef object ttl
     cdef object extension        # itself, in the table...
@@ -302,8 +298,6 @@ def guard_close(method):
 
 @cython.final
 cdef class EachCall(Call):
-    """An acquire, a release or an extension of each of many."""
-
     cdef type each_type          # of `each`
     cdef tuple given             # its arguments
     cdef object each             # AcquireEach, ReleaseEach or ExtendEach, once begun

@@ -103,17 +103,14 @@ cdef class Tally:
         self.waits, self.holds, self.margins = nothing, [*nothing], [*nothing]
 
     def acquired(self, resource, double waited, int64_t attempts):
-        """Count a grant."""
         self.counts[TALLY_ACQUIRED] += 1
         self.counts[TALLY_ATTEMPTS] += attempts
         tally_time(self, self.waits, waited)
 
     def margin(self, resource, double left):
-        """Count how close it was."""
         tally_time(self, self.margins, left)
 
     def released(self, resource, double held):
-        """Count a hold."""
         tally_time(self, self.holds, held)
 
     def add(self, int place, int64_t amount):
@@ -123,7 +120,6 @@ cdef class Tally:
         self.counts[place] += amount
 
     def read(self):
-        """Return the counts."""
         return [count for count in self.counts]
 
 

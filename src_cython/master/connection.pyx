@@ -63,7 +63,7 @@ cdef int master_on_lost(
 cdef int master_drop_link(Master self) except -1:
     # Close it, and forget all that belongs to this connection alone.
     link_close(&self.link)
-    self.feed = self.gets = self.handshake = self.addresses = self.tls = None
+    self.feed = self.gets = self.handshake = self.look_up = self.tls = None
     self.plain = self.prepared = None
     self.client_id = 0
     self.unparsed = 0
@@ -493,27 +493,26 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
 
 
 cdef int master_find_address(Master self, int64_t now_ns) except -1:
-    cdef bytes port
-    self.addresses = AddressList()
-    if self.host is None:
-        return master_on_lost(self, self.no_host, now_ns)
+    self.tried = 0
     try:
-        port = decimal_bytes(self.settings.port)
-        if address_is_unix(self.addresses, self.settings.path) or addresses_find(
-            &self.addresses.found, self.host, port, AI_NUMERICHOST
-        ) == 0:
-            return master_try_address(self, now_ns)
-        self.addresses.look_up = look_up_of(self.host, port, now_ns)
+        if self.settings.path:
+            self.look_up = look_up_of_path(self.settings.path)
+        elif self.host is None:
+            return master_on_lost(self, self.no_host, now_ns)
+        else:
+            port = decimal_bytes(self.settings.port)
+            self.look_up = look_up_of(self.host, port, now_ns)
     except OSError as error:
         return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
-    return master_await(self, &self.addresses.look_up.state.done, now_ns)
+    if self.look_up.name is None:
+        return master_try_address(self, now_ns)
+    return master_await(self, &self.look_up.state.done, now_ns)
 
 
 cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
-    cdef LookUp look_up
-    if self.addresses is None:
+    cdef LookUp look_up = self.look_up
+    if look_up is None:
         return master_on_prepared(self, now_ns)
-    look_up = self.addresses.look_up
     link_close(&self.link)
     if look_up_is_stale(look_up, now_ns):      # it was not read for a while
         master_give_up_at(self, now_ns + self.connect_timeout_ns)
@@ -523,8 +522,6 @@ cdef int master_on_resolved(Master self, int64_t now_ns) except -1:
         text = <bytes>gai_strerror(look_up.state.gai_error)
         reason = f"name look-up: {text.decode('utf-8', 'replace').lower()}"
         return master_on_lost(self, reason, now_ns)
-    self.addresses.look_up = None
-    self.addresses.found = look_up.state.found
     return master_try_address(self, now_ns)
 
 
@@ -532,14 +529,14 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
     # From the one on that did not fail last. A name's last has most of the time: those
     # before it that answer do so at once, and who waits for them may wait for less.
     cdef Address *address
-    cdef int error, count = self.addresses.found.count
+    cdef int error, count = self.look_up.state.count
     cdef int64_t share_ns
-    if self.addresses.next >= count:
+    if self.tried >= count:
         return master_on_lost(self, "the name has no address", now_ns)
-    address = &self.addresses.found.at[self.bad_addresses % <uint32_t>count]
-    self.addresses.next += 1
+    address = &self.look_up.state.addresses[self.bad_addresses % <uint32_t>count]
+    self.tried += 1
     share_ns = self.connect_timeout_ns // (4 * count)
-    if self.addresses.next == count:
+    if self.tried == count:
         share_ns = self.connect_timeout_ns - (count - 1) * share_ns
     master_give_up_at(self, now_ns + share_ns)
     error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
@@ -550,9 +547,7 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
 
 cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
     self.bad_addresses += 1
-    if self.addresses is not None and (
-        self.addresses.next < self.addresses.found.count
-    ):
+    if self.look_up is not None and self.tried < self.look_up.state.count:
         link_close(&self.link)
         return master_try_address(self, now_ns)
     return master_on_lost(self, reason, now_ns)
@@ -568,13 +563,13 @@ cdef int master_check_time(
         return 0
     if not master_is_opening(self) or now_ns < self.give_up_at_ns:
         return 0
+    if self.link.phase == LINK_RESOLVING:
+        reason = "name look-up takes too long"
+        if self.look_up is None:
+            reason = "its credentials take too long"
+        return master_on_lost(self, reason, now_ns)
     if self.state_code == MASTER_CONNECTING:
-        reason = "connect timed out"
-        if self.link.phase == LINK_RESOLVING:
-            reason = "name look-up takes too long"
-            if self.addresses is None:
-                reason = "its credentials take too long"
-        return master_on_address_failed(self, reason, now_ns)
+        return master_on_address_failed(self, "connect timed out", now_ns)
     # The server took the connection and does not answer. (A paused one looks the same:
     # its kernel accepts connections.)
     reason = NO_TLS_YET
@@ -604,12 +599,8 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     if self.prepared is not None:
         username, password, context = self.prepared
     self.handshake = Handshake(
-        username, password, self.settings.db,
-        self.client_name,
-        scripts_to_load(self.scripts),
-        self.scripts.named.get("probe"), self.scripts.named.get("marker"),
+        username, password, self.settings.db, self.client_name, self.scripts,
         self.restart_guard.max_ttl_ns,
-        native_probe_key(self.scripts),
     )
     self.prepared = None
     if context is not None:

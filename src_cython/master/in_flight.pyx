@@ -22,8 +22,6 @@ cdef enum:
 @cython.final
 @cython.internal
 cdef class DeferredRelease:
-    """A release to be sent on the next connection."""
-
     cdef Round release
     cdef int64_t key_until_ns    # its key cannot exist any more; NEVER_NS: not known
     cdef bint is_second          # was sent before, and may have been executed
@@ -169,8 +167,6 @@ ENTRY_OF_ROUND.key_until_ns = NEVER_NS
 @cython.final
 @cython.internal
 cdef class InFlight:
-    """The commands in flight to one master, and those to be sent again."""
-
     cdef int master                  # its index
     cdef Link *link                  # of the master that owns this: gets the count
     cdef Counters counters

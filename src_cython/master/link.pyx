@@ -249,8 +249,6 @@ cdef str error_text(int error):
 
 @cython.final
 cdef class TlsSession:
-    """The TLS of one connection."""
-
     cdef object context         # ssl.SSLContext
     cdef str server_hostname
     cdef object session         # ssl.SSLObject; None: not started

@@ -22,18 +22,12 @@
 
 cdef enum:
     MAX_ADDRESSES = 8      # per name; each gets a share of the connect timeout
+    LONGEST_NAME = 256
+    FRESH_NS = 2_000_000_000     # an unused answer; older ones are not used
 
 cdef struct Address:
     sockaddr_storage storage
     socklen_t size
-
-cdef struct Addresses:
-    int count
-    Address at[MAX_ADDRESSES]
-
-cdef enum:
-    LONGEST_NAME = 256
-    FRESH_NS = 2_000_000_000     # an unused answer; older ones are not used
 
 cdef struct LookUpState:
     int owners                   # the thread and the LookUp
@@ -41,7 +35,8 @@ cdef struct LookUpState:
     Event done                   # set from then on
     int gai_error                # of getaddrinfo, 0 if none
     int64_t done_ns
-    Addresses found
+    int count
+    Address addresses[MAX_ADDRESSES]
     char host[LONGEST_NAME]
     char port[8]
 
@@ -49,11 +44,17 @@ cdef struct LookUpState:
 @cython.final
 @cython.internal
 cdef class LookUp:
-    """One name's look-up, under way or just done."""
-
     cdef LookUpState *state
     cdef uint32_t generation     # of the process that has the thread
-    cdef tuple name              # (host, port)
+    cdef tuple name              # (host, port); None: it was no name, and needs none
+
+    def __cinit__(self):
+        self.generation = current_generation
+        self.state = <LookUpState *>calloc(1, sizeof(LookUpState))
+        if self.state == NULL:
+            raise MemoryError
+        self.state.owners = 1
+        self.state.done.fd = -1
 
     def __dealloc__(self):
         if self.state == NULL:
@@ -63,54 +64,39 @@ cdef class LookUp:
         look_up_disown(self.state)
 
 
-@cython.final
-@cython.internal
-cdef class AddressList:
-    """The addresses of one master, found now or still being looked up."""
-
-    cdef Addresses found
-    cdef int next              # so many were tried
-    cdef LookUp look_up        # under way, or None
-
-
-cdef bint address_is_unix(AddressList self, str path) except -1:
-    cdef sockaddr_un *unix = <sockaddr_un *>&self.found.at[0].storage
-    cdef bytes encoded
-    if not path:
-        return False
-    encoded = path.encode("utf-8", "surrogateescape")
+cdef LookUp look_up_of_path(str path):
+    cdef LookUp self = LookUp()
+    cdef Address *address = &self.state.addresses[0]
+    cdef sockaddr_un *unix = <sockaddr_un *>&address.storage
+    cdef bytes encoded = path.encode("utf-8", "surrogateescape")
     if len(encoded) >= <Py_ssize_t>sizeof(unix.sun_path):
         raise OSError(ENAMETOOLONG, "unix socket path")
     unix.sun_family = AF_UNIX
     memcpy(unix.sun_path, PyBytes_AS_STRING(encoded), len(encoded))
-    self.found.at[0].size = sizeof(sockaddr_un)
-    self.found.count = 1
-    return True
+    address.size = sizeof(sockaddr_un)
+    self.state.count = 1
+    return self
 
 
-cdef int addresses_find(
-    Addresses *self, const char *host, const char *port, int flags
-) noexcept nogil:
-    # Returns the error of getaddrinfo(3), which blocks but for AI_NUMERICHOST.
+cdef void look_up_find(LookUpState *state, int flags) noexcept nogil:
+    # By getaddrinfo(3), which blocks, but for AI_NUMERICHOST.
     cdef addrinfo hints
     cdef addrinfo *found = NULL
     cdef addrinfo *each
-    cdef int error
     memset(&hints, 0, sizeof(hints))
     hints.ai_flags = flags
     hints.ai_family = AF_UNSPEC
     hints.ai_socktype = SOCK_STREAM
-    error = getaddrinfo(host, port, &hints, &found)
-    if error != 0:
-        return error
+    state.gai_error = getaddrinfo(state.host, state.port, &hints, &found)
+    if state.gai_error != 0:
+        return
     each = found
-    while each != NULL and self.count < MAX_ADDRESSES:
-        memcpy(&self.at[self.count].storage, each.ai_addr, each.ai_addrlen)
-        self.at[self.count].size = each.ai_addrlen
-        self.count += 1
+    while each != NULL and state.count < MAX_ADDRESSES:
+        memcpy(&state.addresses[state.count].storage, each.ai_addr, each.ai_addrlen)
+        state.addresses[state.count].size = each.ai_addrlen
+        state.count += 1
         each = each.ai_next
     freeaddrinfo(found)
-    return 0
 
 
 cdef dict look_ups = {}      # those with answers that are not used yet, by name
@@ -125,7 +111,7 @@ cdef void look_up_disown(LookUpState *state) noexcept nogil:
 cdef void *look_up_run(void *given) noexcept nogil:
     # The thread: it has no Python object and no lock of ours.
     cdef LookUpState *state = <LookUpState *>given
-    state.gai_error = addresses_find(&state.found, state.host, state.port, 0)
+    look_up_find(state, 0)
     state.done_ns = clock_ns()
     atomic_give(&state.is_done)
     event_set(&state.done)
@@ -133,21 +119,11 @@ cdef void *look_up_run(void *given) noexcept nogil:
     return NULL
 
 
-cdef LookUp look_up_begin(bytes host, bytes port):
+cdef int look_up_begin(LookUp self) except -1:
     # The thread is detached, and has all signals blocked: they are for Python's.
-    cdef LookUp self = LookUp()
     cdef pthread_t thread
     cdef sigset_t all_signals, before
     cdef int error
-    if len(host) >= LONGEST_NAME or len(port) >= 8:
-        raise OSError(ENAMETOOLONG, "host name")
-    self.generation = current_generation
-    self.state = <LookUpState *>calloc(1, sizeof(LookUpState))
-    if self.state == NULL:
-        raise MemoryError
-    self.state.owners = 1
-    memcpy(self.state.host, <const char *>host, len(host))
-    memcpy(self.state.port, <const char *>port, len(port))
     if event_open(&self.state.done) != 0:
         raise OSError(errno, "event_open")
     self.state.owners = 2
@@ -159,18 +135,29 @@ cdef LookUp look_up_begin(bytes host, bytes port):
         self.state.owners = 1
         raise OSError(error, "no thread for the name look-up")
     pthread_detach(thread)
-    return self
+    return 0
 
 
 cdef LookUp look_up_of(bytes host, bytes port, int64_t now_ns):
-    """Attach to the name's look-up, or begin one. Raises OSError."""
+    """Take an address as it is; attach to a name's look-up, or begin one.
+
+    Raises OSError.
+    """
     cdef tuple name = (host, port)
     cdef LookUp found = look_ups.get(name)
-    if found is None or look_up_is_stale(found, now_ns):
-        for old in list(look_ups.values()):
-            if look_up_is_stale(<LookUp>old, now_ns):
-                look_up_forget(<LookUp>old)
-        found = look_up_begin(host, port)
+    if found is not None and not look_up_is_stale(found, now_ns):
+        return found
+    for old in list(look_ups.values()):
+        if look_up_is_stale(<LookUp>old, now_ns):
+            look_up_forget(<LookUp>old)
+    if len(host) >= LONGEST_NAME or len(port) >= 8:
+        raise OSError(ENAMETOOLONG, "host name")
+    found = LookUp()
+    memcpy(found.state.host, <const char *>host, len(host))
+    memcpy(found.state.port, <const char *>port, len(port))
+    look_up_find(found.state, AI_NUMERICHOST)
+    if found.state.count == 0:
+        look_up_begin(found)
         found.name = name
         look_ups[name] = found
     return found
@@ -213,8 +200,6 @@ cdef int64_t PREPARED_FRESH_NS = 60_000_000_000      # a client that blocks may 
 @cython.final
 @cython.internal
 cdef class Preparing:
-    """One call of a master's function, under way or just done."""
-
     cdef Event done              # set from then on
     cdef int is_done             # written last by the thread
     cdef int64_t done_ns

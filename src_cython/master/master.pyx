@@ -26,8 +26,6 @@
 
 @cython.final
 cdef class RestartGuard:
-    """One client's memory of the servers under one name."""
-
     cdef int64_t max_ttl_ns          # 0: no restart guard
     cdef int64_t until_ns            # from when on the master may vote
     cdef str cause                   # why not before; None: its uptime
@@ -107,8 +105,6 @@ cdef enum:
 
 @cython.final
 cdef class Counters:
-    """Counts of events since the engine was made."""
-
     cdef readonly int64_t rounds
     cdef int64_t ended[OPERATION_PING + 1][VERDICT_TOO_LATE + 1]
     cdef readonly int64_t rolled_back, late_replies, repeated_scripts
@@ -148,8 +144,6 @@ cdef inline void counters_note_due(Counters self, int64_t due_ns) noexcept:
 
 @cython.final
 cdef class Master:
-    """One master's settings, connection and commands in flight."""
-
     cdef readonly str name           # for messages: without user or password
     cdef readonly int index
     cdef readonly str reason         # why it takes no command now, or "": any thread's
@@ -177,7 +171,8 @@ cdef class Master:
     cdef int64_t connects, losses, late_replies      # counts
     cdef int state_code
     cdef Link link
-    cdef AddressList addresses
+    cdef LookUp look_up              # of its address, for this connection
+    cdef int tried                   # so many of its addresses
     cdef uint32_t bad_addresses      # connections that came to nothing, by address
     cdef Handshake handshake
     cdef TlsSession tls              # of this connection, or None...

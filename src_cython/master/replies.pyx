@@ -44,20 +44,21 @@ cdef int master_on_definite(
     return 0
 
 
-cdef int master_on_strange_reply(
-    Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
+cdef int master_end_by_reply(
+    Master self, Round round, str text, str reason, int64_t key_until_ns,
+    bint is_second, int64_t now_ns,
 ) except -1:
+    # The connection ends by the reply to this round: its release is deferred.
+    round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
+    if round.operation_code == OPERATION_RELEASE:
+        deferred_add(self.in_flight, round, key_until_ns, is_second)
+    return master_on_lost(self, reason, now_ns)
+
+
+cdef str odd_text(object reply):
     # No server answers our command in this way: it is the reply to something else, and
     # each reply behind it would be read as the one before.
-    round_on_vote(round, self.index, VOTE_FAILED, reply_text(reply), False, now_ns)
-    if round.operation_code == OPERATION_RELEASE:
-        deferred_add(self.in_flight, round, entry.key_until_ns, True)
-    return master_on_odd_reply(self, reply, now_ns)
-
-
-cdef int master_on_odd_reply(Master self, object reply, int64_t now_ns) except -1:
-    text = f"sent a reply that fits no question: {reply_text(reply)}"
-    return master_on_lost(self, text, now_ns)
+    return f"sent a reply that fits no question: {reply_text(reply)}"
 
 
 # --- pushes ---------------------------------------------------------------------------
@@ -226,7 +227,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     ):
         vote = VOTE_GRANTED      # deleted then: it was sent where the key could exist
     if vote == VOTE_FAILED and not reply_is_error(reply):
-        return master_on_strange_reply(self, entry, round, reply, now_ns)
+        return master_end_by_reply(
+            self, round, reply_text(reply), odd_text(reply), entry.key_until_ns, True,
+            now_ns,
+        )
     self.is_proven = True
     self.failures = 0
     if vote == VOTE_FAILED:
@@ -265,7 +269,7 @@ cdef int master_on_other_reply(
         list if entry.purpose == ENTRY_TIME else int if entry.purpose == ENTRY_KILL
         else bytes if entry.purpose == ENTRY_LOAD else None
     ):
-        return master_on_odd_reply(self, reply, now_ns)
+        return master_on_lost(self, odd_text(reply), now_ns)
     if entry.purpose == ENTRY_TIME:
         self.needs_review |= self.clock.on_time(reply, entry.sent_ns, now_ns)
     elif entry.purpose == ENTRY_SUBSCRIBE:
@@ -303,9 +307,9 @@ cdef int master_on_failed_reply(
         if text_is_of_now(error):
             # A slow script runs there: the server does nothing else until it has ended.
             # The next handshake succeeds then, and the release is sent behind it.
-            round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
-            deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
-            return master_on_lost(self, text, now_ns)
+            return master_end_by_reply(
+                self, round, text, text, entry.key_until_ns, entry.is_second, now_ns
+            )
     # What a write finds is what health() is to show, until another one is answered, and
     # not for long: a client without work has to become ready again. A right to one key,
     # or to a script of queues, is no matter of the master's.
@@ -339,6 +343,4 @@ cdef int master_on_forbidden_release(
         )
     text = unreleased_text(text, "+evalsha +eval +get +del")
     master_add_warnings(self, [text])
-    round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
-    deferred_add(self.in_flight, round, NEVER_NS, False)
-    return master_on_lost(self, text, now_ns)
+    return master_end_by_reply(self, round, text, text, NEVER_NS, False, now_ns)

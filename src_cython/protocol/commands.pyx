@@ -61,8 +61,7 @@ cdef enum:                   # when a command is sent, and where
     ROLES = 3
 
 cdef tuple ROWS = (
-    # operation, kinds,
-    #     for each role: script or "SET", reply; left out: as for the first
+    # operation, kinds, for each role (script or "SET", reply); left out: as the first
     (OPERATION_ACQUIRE, (KIND_ONE, KIND_SLOT), ("SET", REPLY_OF_SET),
         ("acquire_again", REPLY_OF_SCRIPT), ("take_turn", REPLY_OF_TAKE_TURN)),
     (OPERATION_ACQUIRE, (KIND_SEVERAL,), ("acquire_all", REPLY_OF_SCRIPT),
@@ -194,14 +193,6 @@ cdef int put_bulk(Buffer *out, bytes data) except -1:
     return put(out, b"\r\n", 2)
 
 
-cdef int put_number(Buffer *out, uint64_t value) except -1:
-    cdef char text[20]
-    cdef int size = decimal_digits(value, text)
-    put_head(out, c'$', size)
-    put(out, text, size)
-    return put(out, b"\r\n", 2)
-
-
 cdef int command_acquire(
     Buffer *out, bytes resource, bytes token, int64_t ttl_ms
 ) except -1:
@@ -213,7 +204,7 @@ cdef int command_acquire(
     put(out, b"$2\r\nNX\r\n", 8)
     if ttl_ms:
         put(out, b"$2\r\nPX\r\n", 8)
-        put_number(out, <uint64_t>ttl_ms)
+        put_bulk(out, decimal_bytes(<uint64_t>ttl_ms))
     return 0
 
 
@@ -233,7 +224,7 @@ cdef int command_script(
         put_bulk(out, script.source)
     else:
         put(out, PyBytes_AS_STRING(script.evalsha), len(script.evalsha))
-    put_number(out, count)
+    put_bulk(out, decimal_bytes(count))
     if keys is None:
         put_bulk(out, resource)
     else:
@@ -241,7 +232,7 @@ cdef int command_script(
             put_bulk(out, <bytes>key)
     put_bulk(out, token)
     if ttl_ms:
-        put_number(out, <uint64_t>ttl_ms)
+        put_bulk(out, decimal_bytes(<uint64_t>ttl_ms))
     for argument in more:
         put_bulk(out, <bytes>argument)
     return 0
@@ -391,13 +382,6 @@ cdef int native_form(object reply) except -1:
     return FORM_SCRIPT
 
 
-cdef bytes native_probe_key(Scripts scripts):
-    # For the handshake; None where locks need a script besides.
-    if not scripts.releases_natively or scripts.is_fencing:
-        return None
-    return scripts.name_prefix + b"fastredlock:probe"
-
-
 cdef inline bint form_is_native(int form) noexcept nogil:
     return form == FORM_DELIFEQ or form == FORM_DELEX
 
@@ -426,5 +410,5 @@ cdef int command_native(Buffer *out, Round round, int form) except -1:
     put_bulk(out, round.token)
     if extends:
         put(out, b"$2\r\nPX\r\n", 8)
-        put_number(out, <uint64_t>round.terms.ttl_ms)
+        put_bulk(out, decimal_bytes(<uint64_t>round.terms.ttl_ms))
     return 0

@@ -28,7 +28,6 @@ cdef class ServerInfo:
     cdef readonly str role
     cdef readonly str mode             # standalone, cluster, sentinel
     cdef readonly str policy           # maxmemory-policy
-    cdef readonly bint has_memory_limit
 
     def __init__(self, info):
         self.fields = fields = {}
@@ -45,7 +44,6 @@ cdef class ServerInfo:
         mode = fields.get("redis_mode") or fields.get("server_mode")
         self.mode = "cluster" if fields.get("cluster_enabled") == "1" else mode
         self.policy = fields.get("maxmemory_policy")
-        self.has_memory_limit = fields.get("maxmemory", "0") != "0"
 
     def refusal(self):
         """Return why this server must not vote at all, or None."""
@@ -59,7 +57,9 @@ cdef class ServerInfo:
                 "is a cluster node: its failover can lose locks; "
                 "give independent masters"
             )
-        if self.has_memory_limit and self.policy not in (None, "noeviction"):
+        if self.policy not in (None, "noeviction") and (
+            self.fields.get("maxmemory", "0") != "0"
+        ):
             found.append(
                 f"evicts keys with a ttl ({self.policy}): "
                 "an evicted lock is a free lock; set maxmemory-policy noeviction"
@@ -179,8 +179,6 @@ cdef class Rights:
 
     def on_reply(self, str name, reply):
         """Take the answer to SCRIPT LOAD, or to the probe by EVAL or by EVALSHA."""
-        if name != "SCRIPT LOAD" and name != "EVAL" and name != "EVALSHA":
-            return
         if reply_is_error(reply):
             # The probe is loaded by its EVAL: without that, EVALSHA finds none.
             if name != "EVALSHA" or not reply_error(reply).startswith("NOSCRIPT"):
@@ -265,6 +263,7 @@ cdef str unreleased_text(str error, str right):
 # be refused as well, and would not be sent again. The next connection asks it again.
 
 
+cdef bytes PROBE_KEY = b"fastredlock:probe"
 cdef bytes MARKER_KEY = b"fastredlock:voter"
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
@@ -304,15 +303,12 @@ def refusal_text(reply):
 
 @cython.final
 cdef class Handshake:
-    """The first commands of one connection, and what their answers mean."""
-
     cdef bytes username
     cdef bytes password          # None: no AUTH
     cdef int db
     cdef bytes client_name
-    cdef tuple scripts
-    cdef Script probe, marker    # None: left out
-    cdef bytes native_key        # to try a native release with; None: none will do
+    cdef Scripts scripts
+    cdef bint has_tried_native   # release
     cdef int64_t max_ttl_ns      # 0: no marker
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
@@ -327,18 +323,14 @@ cdef class Handshake:
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
-        tuple scripts not None, Script probe=None, Script marker=None,
-        int64_t max_ttl_ns=0, bytes native_key=None,
+        Scripts scripts not None, int64_t max_ttl_ns=0,
     ):
         self.username = username
         self.password = password
         self.db = db
         self.client_name = client_name
         self.scripts = scripts
-        self.probe = probe
-        self.marker = marker
         self.max_ttl_ns = max_ttl_ns
-        self.native_key = native_key
         self.awaited = []
         self.rights = Rights()
         self.server_info = ServerInfo(None)
@@ -375,7 +367,7 @@ cdef class Handshake:
             )
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {refusal_text(reply)}"
-        else:
+        elif name in ("SCRIPT LOAD", "EVAL", "EVALSHA"):
             self.rights.on_reply(name, reply)
         return b"" if self.awaited or self.failure is not None else self._conclude()
 
@@ -403,13 +395,17 @@ cdef class Handshake:
 
     def _conclude(self):
         cdef int64_t span_ms = -(-(self.max_ttl_ns + NS_PER_S) // NS_PER_MS)
+        cdef Script marker = self.scripts.named.get("marker")
+        cdef bytes key
         self.failure = self.server_info.refusal()
         if self.failure is not None:
             return b""
-        if self.native_key is not None and self.native != FORM_SCRIPT and (
+        if self.native != FORM_SCRIPT and not self.has_tried_native and (
             self.rights.script_error() is not None
+            and self.scripts.releases_natively and not self.scripts.is_fencing
         ):
-            key, self.native_key = self.native_key, None
+            self.has_tried_native = True
+            key = self.scripts.name_prefix + PROBE_KEY
             return self._ask(
                 (NATIVE_NAME, False, (b"DELIFEQ", key, b"-"))
                 if self.native == FORM_DELIFEQ
@@ -419,7 +415,7 @@ cdef class Handshake:
             self.failure = self.rights.refusal()
         if self.failure is not None:
             return b""
-        if self.marker is None or self.max_ttl_ns == 0 or self.mark is not None:
+        if marker is None or self.max_ttl_ns == 0 or self.mark is not None:
             self.is_done = True
             return b""
         # A server without a run id in its INFO gets one that is drawn: good enough to
@@ -430,7 +426,7 @@ cdef class Handshake:
             name = self.server_info.run_id.encode("utf-8", "surrogateescape")
             how = b"exact"
         return self._ask((MARKER_NAME, False, (
-            b"EVAL", self.marker.source, b"2", MARKER_KEY, QUARANTINE_KEY,
+            b"EVAL", marker.source, b"2", MARKER_KEY, QUARANTINE_KEY,
             name, decimal_bytes(span_ms), how,
         )))
 
@@ -455,13 +451,13 @@ cdef class Handshake:
             ("INFO", False, (b"INFO",)),
             ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES)),
         ]
-        for script in self.scripts:
+        for script in scripts_to_load(self.scripts):
             source = (<Script>script).source
             commands.append(("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", source)))
-        if self.probe is not None:
-            source, sha1 = self.probe.source, self.probe.sha1
-            commands.append(("EVAL", False, (b"EVAL", source, b"0")))
-            commands.append(("EVALSHA", False, (b"EVALSHA", sha1, b"0")))
+        probe = self.scripts.named.get("probe")
+        if probe is not None:
+            commands.append(("EVAL", False, (b"EVAL", probe.source, b"0")))
+            commands.append(("EVALSHA", False, (b"EVALSHA", probe.sha1, b"0")))
         return self._ask(*commands)
 
     def _ask(self, *commands):

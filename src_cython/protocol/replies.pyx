@@ -197,11 +197,7 @@ def vote_of_reply(
     int operation, reply, bint is_of_all=False, bint is_at_gate=False,
     bint is_fenced=False,
 ):
-    """Look a parsed reply up in the table: (Vote, text or None).
-
-    is_at_gate: to an ACQUIRE or a RELEASE at the gate of its queue. is_fenced: to an
-    ACQUIRE with fencing.
-    """
+    """Look a parsed reply up in the table: (Vote, text or None)."""
     cdef int shape
     if not 0 <= operation < OPERATIONS:
         raise ValueError("no such operation")

@@ -221,9 +221,7 @@ def test_repr_of_what_knows_a_password_does_not_show_it() -> None:
 
 def test_repr_of_what_knows_a_token_does_not_show_it() -> None:
     round = Round(Operation.ACQUIRE, b"r", SECRET.encode(), TERMS, 3)
-    handshake = Handshake(
-        None, SECRET.encode(), 0, b"name", (new_scripts().named["release"],)
-    )
+    handshake = Handshake(None, SECRET.encode(), 0, b"name", new_scripts())
     assert SECRET not in repr([round, handshake, round.votes()])
 
 

@@ -12,10 +12,17 @@ import hiredis
 import pytest
 from hiredis import ReplyError
 
-from fastredlock._core import Handshake, Script, ServerClock, ServerInfo
+from fastredlock._core import Handshake, Script, Scripts, ServerClock, ServerInfo
 from tests.support.by_hand import MS, S
 
-SCRIPTS = tuple(Script(source, b"a" * 40) for source in (b"one", b"two", b"three"))
+NAMED = {
+    name: Script(source, b"a" * 40)
+    for name, source in (
+        ("acquire_all", b"one"),
+        ("extend", b"two"),
+        ("extend_all", b"three"),
+    )
+}
 INTRODUCTION = [
     [b"CLIENT", b"SETNAME", b"fastredlock"],
     [b"INFO"],
@@ -33,9 +40,14 @@ WRONG_LOGIN = "WRONGPASS invalid username-password pair: correct it, or enable t
 
 
 def new_handshake(
-    username: bytes | None = None, password: bytes | None = None, db: int = 0
+    username: bytes | None = None,
+    password: bytes | None = None,
+    db: int = 0,
+    max_ttl_ns: int = 0,
+    **more: Script,
 ) -> Handshake:
-    return Handshake(username, password, db, b"fastredlock", SCRIPTS)
+    scripts = Scripts(NAMED | more)
+    return Handshake(username, password, db, b"fastredlock", scripts, max_ttl_ns)
 
 
 def commands(data: bytes) -> list[list[bytes]]:
@@ -262,9 +274,7 @@ def asked(
     *, max_ttl_ns: int = 0, replies: tuple[object, ...], info: bytes = RUN_ID
 ) -> tuple[Handshake, list[list[bytes]]]:
     """Answer all up to the probe so; return what is sent then."""
-    handshake = Handshake(
-        None, None, 0, b"fastredlock", SCRIPTS, PROBE, MARKER, max_ttl_ns
-    )
+    handshake = new_handshake(max_ttl_ns=max_ttl_ns, probe=PROBE, marker=MARKER)
     introduced(handshake)
     for reply in (b"OK", info, [None, None], b"sha", b"sha", *replies[:-1]):
         assert handshake.on_reply(reply) == b""
@@ -272,7 +282,7 @@ def asked(
 
 
 def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
-    handshake = Handshake(None, None, 0, b"fastredlock", SCRIPTS, PROBE)
+    handshake = new_handshake(probe=PROBE)
     sent = introduced(handshake)
     probe = [[b"EVAL", b"probe", b"0"], [b"EVALSHA", b"b" * 40, b"0"]]
     assert sent == [*INTRODUCTION, *probe]
@@ -372,13 +382,14 @@ def test_server_that_cannot_extend_votes_and_the_command_is_named() -> None:
 def test_server_without_scripts_and_with_a_native_release_votes_where_that_works(
     form: int, reply: object, is_done: bool
 ) -> None:
-    handshake = Handshake(None, None, 0, b"fastredlock", (), PROBE, native_key=b"probe")
+    scripts = Scripts({"probe": PROBE}, releases_natively=True)
+    handshake = Handshake(None, None, 0, b"fastredlock", scripts)
     introduced(handshake)
     known = [[b"delifeq"], None] if form == 1 else [None, [b"delex"]]
     for each in (b"OK", RUN_ID, known, UNKNOWN):
         assert handshake.on_reply(each) == b""
     (sent,) = commands(handshake.on_reply(UNKNOWN))
-    assert sent[:2] == [(b"DELIFEQ", b"DELEX")[form - 1], b"probe"]
+    assert sent[:2] == [(b"DELIFEQ", b"DELEX")[form - 1], b"fastredlock:probe"]
     assert handshake.on_reply(reply) == b""
     assert (handshake.is_done, handshake.is_native_alone) == (is_done, is_done)
     (text,) = handshake.warnings()

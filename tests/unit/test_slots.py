@@ -11,7 +11,6 @@ from fastredlock import Lease, Retry
 from fastredlock._core import (
     AcquireCall,
     KeyOfKind,
-    Kind,
     KindEncoder,
     Permits,
     PermitsOf,
@@ -30,6 +29,7 @@ from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
 from tests.support.rounds import ScriptedLocks
 from tests.support.waiters import gate_of
 
+ONE, SEVERAL = 0, 1  # kinds
 TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)
 NAME = THREE.name
 GATE = gate_of(COUNT, NAME)
@@ -273,14 +273,14 @@ def test_rate_when_its_clocks_differ_by_the_drift_then_no_window_has_two_begins(
 
 def test_key_of_kind_one_is_sent_as_the_plain_key() -> None:
     sent = []
-    for key in (KEY, KeyOfKind(KEY, Kind.ONE)):
+    for key in (KEY, KeyOfKind(KEY, ONE)):
         gate = Gate()
         hand.submit(gate.engine, gate.new_round(key), gate.now_ns)
         sent.append(gate.hear())
     assert sent[0] == sent[1] != b""
 
 
-@pytest.mark.parametrize("kind", [-1, Kind.SEVERAL, len(Kind), 256])
+@pytest.mark.parametrize("kind", [-1, SEVERAL, 3, 256])
 def test_key_of_no_such_kind_is_refused(kind: int) -> None:
     with pytest.raises(ValueError, match="kind"):
         KeyOfKind(KEY, kind)
@@ -299,7 +299,7 @@ def test_permits_out_of_range_are_refused(permits: int) -> None:
 def test_encoder_of_what_is_no_key_is_refused() -> None:
     for made in (None, "text", 7):
         with pytest.raises(TypeError, match="bytes"):
-            KindEncoder(lambda resource, made=made: made, Kind.ONE)("x")
+            KindEncoder(lambda resource, made=made: made, ONE)("x")
 
 
 def test_scripts_without_some_of_the_queues_keep_none() -> None:
@@ -314,7 +314,7 @@ def test_scripts_without_some_of_the_queues_keep_none() -> None:
 def test_acquire_with_an_encoder_of_a_kind_then_has_its_key(resource: str) -> None:
     """It is asked of a plain resource as well; without, that would be another lock."""
     locks: Any = ScriptedLocks("GG.")
-    encode = KindEncoder(encode_resource, Kind.ONE)
+    encode = KindEncoder(encode_resource, ONE)
     made = encode(resource)
     assert (type(made), made.name, made.count) == (KeyOfKind, resource.encode(), 0)
     lease = AcquireCall(locks._driver, Lease, resource, None, 0, encode).run()

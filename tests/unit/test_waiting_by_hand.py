@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from hiredis import Reader
 
 from fastredlock import Retry
-from fastredlock._core import LeaseFields, Permits, Round, Verdict, begin_releases
+from fastredlock._core import (
+    DriverFields,
+    LeaseFields,
+    Permits,
+    Round,
+    Verdict,
+    begin_releases,
+)
 from fastredlock._locking.attempt import attempts
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
@@ -286,8 +295,11 @@ def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_befor
     gate.hear()
     gate.say(b":1\r\n")  # set
     gate.hear()
-    lease = LeaseFields(None, "key", first)
-    (release,) = begin_releases(gate.engine, [lease], "unknown")
+    settings = SimpleNamespace(default_terms=first.terms, token_source=None)
+    driver = DriverFields(settings, gate.engine)
+    ((release,), _) = begin_releases(
+        driver, [LeaseFields(driver, "key", first)], "unknown"
+    )
     assert release is not None
     assert hand.hand_on(gate.engine, release, gate.now_ns) is second
     third = gate.wait(is_answered=False)
