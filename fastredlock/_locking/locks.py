@@ -30,7 +30,7 @@ from .._options.settings import (
     positive_ns,
     settings_of_call,
 )
-from .._reports.health import MasterHealth, has_quorum, health_of
+from .._reports.health import MasterHealth, health_of
 from .._reports.stats import Stats
 from .._reports.votes import (
     Resource,
@@ -308,7 +308,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
 
         A probe calls `ping()` first. False before the first call that connects.
         """
-        return has_quorum(self._driver.engine)
+        voting = [health.votes for health in self.health()]
+        return sum(voting) >= len(voting) // 2 + 1
 
     def stats(self) -> Stats:
         """Return the counters since this FastRedlock was made; does not block."""

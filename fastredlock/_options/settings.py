@@ -103,7 +103,7 @@ class Settings:
         if not isinstance(retry, Retry):
             raise refused("retry", retry, "a Retry")
         self.retry: Retry = retry
-        self.drift_factor: float = checked_drift_factor(drift_factor)
+        self.drift_factor: float = drift_factor_in(drift_factor)
         self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
         self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
         self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
@@ -221,9 +221,7 @@ class Settings:
 # ---- one option each
 
 
-def checked_drift_factor(drift_factor: float) -> float:
-    """Return the share of a ttl by which the clocks may differ."""
-    return number_in("drift_factor", drift_factor, 0, 0.5, "0-0.5")
+drift_factor_in = partial(number_in, "drift_factor", low=0, high=0.5, allowed="0-0.5")
 
 
 def checked_new_token(
@@ -349,7 +347,7 @@ CHECKS: dict[str, Callable[[Any], object]] = {
     "masters": lambda masters: masters and parse_masters(masters),
     "key_prefix": checked_key_prefix,
     **{name: partial(positive_ns, name) for name in DURATIONS},
-    "drift_factor": checked_drift_factor,
+    "drift_factor": drift_factor_in,
     "unreachable_tries": lambda tries: Retry(unreachable_tries=tries),
 }
 # Where a program is tested: pytest loads its modules, and then come masters in memory.

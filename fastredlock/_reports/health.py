@@ -53,11 +53,6 @@ def ping_of(engine: Engine, round: Round) -> tuple[MasterHealth, ...]:
     )
 
 
-def has_quorum(engine: Engine) -> bool:
-    voting = [health.votes for health in health_of(engine)]
-    return sum(voting) >= len(voting) // 2 + 1
-
-
 def is_yes(vote: MasterVote) -> bool:
     """Return whether the answer to a ping is that of a master that votes."""
     if vote.vote is Vote.FAILED:

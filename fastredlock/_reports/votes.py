@@ -137,13 +137,12 @@ def value_of(details: object) -> bytes | None:
 
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
+    masters = zip(engine.master_names, engine.states, strict=True)
     return tuple(
         MasterVote(name, Vote.GRANTED)
         if state is MasterState.READY
         else MasterVote(name, Vote.FAILED, reason)
-        for name, (state, reason) in zip(
-            engine.master_names, engine.states, strict=True
-        )
+        for name, (state, reason) in masters
     )
 
 
@@ -178,16 +177,12 @@ def lingers(token: bytes) -> bool:
 def describe_votes(votes: Iterable[MasterVote]) -> str:
     votes = tuple(votes)
     names = [SHORT.get(vote.text or "", vote.vote.name.lower()) for vote in votes]
-    others = "".join(
-        f", {names.count(name)} {name}"
-        for name in (
-            *(GONE_OR_TAKEN, "taken", "gone", "failed", "silent", "pending"),
-            SHORT[NOT_AWAITED],
-        )
-        if name in names
-    )
-    each = "; ".join(str(vote) for vote in votes)
-    return f"{names.count('granted')} of {len(votes)} granted{others} [{each}]"
+    last = SHORT[NOT_AWAITED]
+    order = GONE_OR_TAKEN, "taken", "gone", "failed", "silent", "pending", last
+    each = (f", {names.count(name)} {name}" for name in order if name in names)
+    others = "".join(each)
+    voted = "; ".join(map(str, votes))
+    return f"{names.count('granted')} of {len(votes)} granted{others} [{voted}]"
 
 
 def loss(votes: Iterable[MasterVote] = ()) -> str:

@@ -29,6 +29,7 @@ from ._common import Refusing, key_name, shared_locks, token_source, try_once
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
 UNKNOWN = ReleaseStatus.UNKNOWN
+_FAILURES = QuorumUnreachableError, TokenReusedError, ValidityExhaustedError
 _log = getLogger("fastredlock")
 DEFAULT_TTL = 10  # s; adopt() assumes it of a lock of which nothing is known
 
@@ -197,11 +198,7 @@ class Redlock(Refusing):
                 return Lock(validity, resource, lease.token)
             if lease:
                 lease.release()
-        except (
-            QuorumUnreachableError,
-            TokenReusedError,
-            ValidityExhaustedError,
-        ) as error:
+        except _FAILURES as error:
             _log.warning("%s", error)
         except BaseException:
             for lease in filter(None, granted):  # nobody would release it

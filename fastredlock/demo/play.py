@@ -337,8 +337,18 @@ def play(
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
     ensure_running()  # the tracker of the pool; before Python 3.12 it unblocks signals
     signal.pthread_sigmask(signal.SIG_BLOCK, ending)
+    owner = "your own masters" if asked.masters else f"{LOCAL_MASTERS} local masters"
+    title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
     try:
-        return _play(asked, ending, new_view)
+        with ExitStack() as stack:
+            view, local = stack.enter_context(new_view(title)), None
+            if not asked.masters:
+                local = stack.enter_context(_local_masters(ending))
+            demo = Demo(asked, local, ending, view.show)
+            stack.callback(demo.close)
+            status = demo.run()
+            view.report(demo)
+        return status
     except BrokenProcessPool as error:
         refuse_signals(ending)  # the workers got the same signal
         raise CommandError("a worker process died", WORKER_DIED) from error
@@ -346,23 +356,6 @@ def play(
         raise CommandError(str(error), CANNOT_RUN) from error
     except AcquireError as error:
         raise CommandError(str(error), UNREACHABLE) from error
-
-
-def _play(
-    asked: Namespace, ending: Collection[int], new_view: Callable[[str], Any]
-) -> int:
-    owner = "your own masters" if asked.masters else f"{LOCAL_MASTERS} local masters"
-    title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
-    with ExitStack() as stack:
-        view = stack.enter_context(new_view(title))
-        local = (
-            stack.enter_context(_local_masters(ending)) if not asked.masters else None
-        )
-        demo = Demo(asked, local, ending, view.show)
-        stack.callback(demo.close)
-        status = demo.run()
-        view.report(demo)
-    return status
 
 
 def _local_masters(ending: Collection[int]) -> LocalMasters:
