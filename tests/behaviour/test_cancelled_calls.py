@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import random
 import threading
 import warnings
 from collections.abc import Coroutine, Iterator
@@ -21,7 +20,6 @@ from fastredlock import (
     FastRedlockError,
     QuorumUnreachableError,
     ReleaseStatus,
-    ResourceTakenError,
     Vote,
 )
 from fastredlock._locking.validity import extended
@@ -177,36 +175,6 @@ async def test_acquires_when_many_share_a_write_and_half_are_cancelled_then_half
             lease = held.get(f"r{i}")
             await world.until([lease and lease.token] * 5, f"r{i}")
         await asyncio.gather(*[released(lease) for lease in held.values()])
-
-
-@pytest.mark.slow
-@with_client
-async def test_tasks_when_cancelled_at_random_for_a_second_then_no_key_is_left(
-    world: World, client: FastRedlock
-) -> None:
-    seed = random.randrange(2**32)
-    print("seed", seed)
-    draw = random.Random(seed)
-
-    async def use(key: str) -> None:
-        while True:
-            with suppress(ResourceTakenError):
-                async with client.lock(key, ttl=60, timeout=0.01) as lease:
-                    await lease.extend(50)
-            await turn()
-
-    ended = asyncio.get_running_loop().time() + 1
-    tasks: list[asyncio.Task[None]] = []
-    while asyncio.get_running_loop().time() < ended:
-        while len(tasks) < 30:
-            tasks.append(asyncio.ensure_future(use(draw.choice(ALL))))
-        await asyncio.sleep(draw.random() / 500)  # at any moment of the calls
-        for _ in range(10):
-            tasks.pop(draw.randrange(len(tasks))).cancel()
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
-    await world.is_free(*ALL)
 
 
 # --- release --------------------------------------------------------------------------

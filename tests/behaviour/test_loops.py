@@ -111,33 +111,6 @@ def test_second_loop_when_the_first_is_open_then_every_call_is_a_clear_error(
     run_on(kind, first())
 
 
-@pytest.mark.slow
-def test_second_loop_when_it_tries_all_the_time_then_the_first_is_not_disturbed(
-    kind: str, urls: list[str]
-) -> None:
-    # Both at the sockets at once sent commands twice, and hung.
-    async def first() -> None:
-        async with FastRedlock(urls) as locks:
-            await locks.connect()
-            is_over = threading.Event()
-
-            async def second() -> None:
-                while not is_over.is_set():
-                    with suppress(FastRedlockError):
-                        await locks.acquire("other", timeout=0)
-                    await turn()
-
-            thread = threading.Thread(target=run_on, args=(kind, second()))
-            thread.start()
-            for _ in range(10):
-                await asyncio.gather(*[pair(locks, f"r{i}") for i in range(20)])
-            is_over.set()
-            thread.join()
-            assert (locks.stats().won, locks.stats().losses) == (400, 0)
-
-    run_on(kind, first())
-
-
 @pytest.mark.parametrize("call", ["release", "release_each", "adopt"])
 def test_release_when_cancelled_before_its_first_step_on_a_new_loop_then_still_releases(
     kind: str, urls: list[str], servers: Servers, call: str

@@ -111,18 +111,6 @@ def other_process(
     return running(library_process, kind, module, key, *urls)
 
 
-def assert_exclude_each_other(here: Any, there: Child) -> None:
-    """Check that each gets the lock only while the other does not have it."""
-    assert there.say("take") == "True"
-    assert not here.take()
-    assert there.say("release") == "None"
-    assert here.take()
-    assert there.say("take") == "False"
-    here.release()
-    assert there.say("take") == "True"
-    assert there.say("release") == "None"
-
-
 # --- others ---------------------------------------------------------------------------
 
 
