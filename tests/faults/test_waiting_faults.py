@@ -1,8 +1,7 @@
 """Faults around a queue: its gate, its first, the holder, the connections.
 
 They may cost order and time, never exclusion: each test ends with `Waiters`, which sees
-that no two were inside, and that no update was lost.
-"""
+that no two were inside, and that no update was lost."""
 
 from __future__ import annotations
 
@@ -10,23 +9,29 @@ import os
 import signal
 import time
 from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import redis
 
-from fastredlock import FastRedlock
+from fastredlock import FastRedlock, Lease
+from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, values
 from tests.support.lock_process import line_of, take, take_in_turn, worker
+from tests.support.proxy import Proxy
 from tests.support.waiters import (
     FALL_BACK,
     Waiters,
     gate_of,
     hand_over,
     is_over,
+    queue_key,
     queued,
+    queued_at,
 )
 from tests.support.waiting import wait_until
 
@@ -181,3 +186,162 @@ def test_gate_when_a_key_was_left_there_alone_then_all_have_their_share(
             waiters.start(lambda i=i: work(i))
     assert min(grants) > 10, grants
     assert min(grants) > 0.4 * max(grants), grants
+
+
+# --- those who wait where a quorum is held, and not the gate --------------------------
+
+
+TURN_KEY = f"fastredlock:turn:{KEY}"
+
+
+def held_elsewhere(locks: FastRedlock, servers: Servers) -> Lease:
+    """Take the lock; its key is not at the gate."""
+    lease = granted(locks.acquire(KEY, ttl=30))
+    servers[GATE].delete(KEY)
+    return lease
+
+
+def pauses(servers: Servers) -> bool:
+    """Whether the first of the gate's queue pauses, and the gate knows."""
+    first = queued_at(servers[GATE])[:1]
+    noted = servers[GATE].zrange(TURN_KEY, 0, 0)
+    return first != [] and noted == [b"~" + first[0]]
+
+
+@pytest.mark.parametrize("clients", [1, 4])
+def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tries(
+    make_locks: MakeLocks, urls: list[str], servers: Servers, clients: int
+) -> None:
+    lease = held_elsewhere(connected(make_locks(urls)), servers)
+    many = [connected(make_locks(urls)) for _ in range(clients)]
+    with Waiters() as waiters:
+        for i in range(20 if clients == 1 else clients):
+            waiters.come(f"{i}", many[i % clients])
+            there = min(i + 1, clients)
+            assert wait_until(lambda there=there: queued(servers) == there)
+        assert wait_until(lambda: queued(servers) == clients and pauses(servers))
+        before = sum(each.stats().rounds for each in many)
+        time.sleep(0.5)  # the tries of a while are counted
+        tries = sum(each.stats().rounds for each in many) - before
+        assert tries < 30 * clients  # 500 were seen
+        lease.release()
+    assert waiters.served == [f"{i}" for i in range(len(waiters.served))]
+    assert is_over(servers)
+
+
+@pytest.mark.slow
+def test_release_when_the_gate_has_no_key_of_it_then_the_next_is_told(
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
+) -> None:
+
+    def trial() -> float:
+        lease = held_elsewhere(holder, servers)
+        with Waiters() as waiters:
+            waiters.come("waiter", locks)
+            time.sleep(0.4)  # by now it tries every 0.1 s, which nothing shows
+            assert wait_until(lambda: pauses(servers))
+            began = time.monotonic()
+            lease.release()
+            waiters.end()
+        return waiters.at["waiter"] - began
+
+    took = sorted(trial() for _ in range(3))
+    assert took[1] < 0.02, took
+    assert is_over(servers)
+
+
+def test_lock_with_the_name_of_the_turn_when_one_pauses_then_keeps_its_ttl(
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
+) -> None:
+    """Seen: its key was given 300 ms at the gate; with one more vote, two holders."""
+    for server in servers:  # another library's: a client of ours refuses the name
+        server.set(TURN_KEY, "theirs", px=30_000)
+    lease = held_elsewhere(holder, servers)
+    assert locks.acquire(KEY, timeout=0.5) is None
+    assert servers[GATE].pttl(TURN_KEY) > 20_000
+    lease.release()
+    assert is_over(servers)
+
+
+def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
+) -> None:
+    """Seen: in its last 50 ms each told itself, by its roll-backs: 1,500 to 3,690."""
+    lease = held_elsewhere(holder, servers)
+    with Waiters() as waiters:
+        for i in range(40):
+            timeout = 0.2 + 0.03 * i
+            waiters.start(lambda timeout=timeout: locks.acquire(KEY, timeout=timeout))
+    assert locks.stats().rounds < 700  # mostly 350
+    lease.release()
+    assert is_over(servers)
+
+
+def test_key_when_it_comes_to_the_gate_then_the_first_waits_for_it(
+    holder: FastRedlock, locks: FastRedlock, servers: Servers
+) -> None:
+    """From then on the gate knows that it is not free, and nobody needs to try."""
+    lease = held_elsewhere(holder, servers)
+    with Waiters() as waiters:
+        waiters.come("waiter", locks)
+        assert wait_until(lambda: pauses(servers))
+        assert wait_until(lambda: servers[GATE].set(KEY, "taken", nx=True))
+        before = locks.stats().rounds
+        time.sleep(0.7)  # the tries of a while are counted, and some under way
+        assert locks.stats().rounds - before < 9
+        servers[GATE].delete(KEY)
+        lease.release()
+    assert is_over(servers)
+
+
+# --- a gate that is far: its queues go to the next master -----------------------------
+
+
+MARK = b">"
+NEXT = (GATE + 1) % 5
+PROCESSES, TIMES = 4, 60
+FAR = 0.025  # s, each way: at that pace they make 20 hand-overs in a second
+
+
+def mark(server: redis.Redis, key: str = KEY) -> None:
+    """Do as a process that has found the gate slow."""
+    server.eval(scripts.ASK_TURN.decode(), 1, key, "a-process", "0", "4")
+
+
+def forget(servers: Servers, key: str = KEY) -> None:
+    for server in servers:
+        server.delete(queue_key(key))
+
+
+@pytest.mark.slow
+def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next(
+    urls: list[str], servers: Servers, tmp_path: Path
+) -> None:
+    counted = tmp_path / "counter"
+    counted.write_text("0")
+    with Proxy(urls[-1], address=("127.0.0.2", 0)) as far, ExitStack() as started:
+        far.set(delay=FAR)
+        key = next(f"far-{i}" for i in range(99) if gate_of(5, f"far-{i}") == 4)
+        there = [*urls[:-1], far.url]  # in the order of their addresses
+        workers = [
+            started.enter_context(worker(take_in_turn, there, key, str(counted), TIMES))
+            for _ in range(PROCESSES)
+        ]
+        had_ns = sorted(int(line_of(each)) for each in workers for _ in range(TIMES))
+        assert [each.wait(20) for each in workers] == [0] * PROCESSES
+    assert int(counted.read_text()) == PROCESSES * TIMES
+    half = had_ns[len(had_ns) // 2 :]
+    assert len(half) / (half[-1] - half[0]) * 1e9 > 30  # 300, on an idle machine
+    assert queued_at(servers[-1], key) == [MARK]
+    forget(servers, key)
+    assert is_over(servers, key)
+
+
+def test_holders_when_the_queue_has_moved_then_count_no_mark(
+    make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    mark(servers[GATE])
+    assert [each.waiting for each in connected(make_locks(urls)).holders(KEY)] == [
+        0
+    ] * 5
+    forget(servers)
