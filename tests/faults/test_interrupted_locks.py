@@ -5,9 +5,10 @@ from __future__ import annotations
 import _thread
 import gc
 import re
+import ssl
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import count
 from types import FrameType
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
+from fastredlock import FastRedlock, FastRedlockError, Lease, ReleaseStatus
 from fastredlock.compat import redis_lock, redlock
 from fastredlock.compat.pottery import Redlock
 from fastredlock.compat.redis import Lock
 from tests.faults.test_callers import Injector, every_interrupt, interrupt, soon
 from tests.support.calls import connected, granted
+from tests.support.certificates import Certificates, tls_master
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY
 from tests.support.waiting import is_renewed, settled
@@ -182,7 +184,7 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
 ) -> None:
     """Seen: the client renewed nothing from then on, and called no `on_lost`."""
     for k in count(1):
-        locks, kind = connected(make_locks(urls)), KINDS[k % 2]
+        locks, kind = connected(make_locks(urls[:1])), KINDS[k % 2]
         with locks.lock("warm"):
             pass
         where, came = interrupted(
@@ -215,7 +217,7 @@ def test_recalls_when_their_start_is_interrupted_then_the_caller_sees_it(
 
     gc.collect()  # a keeper that is collected later would be interrupted in its end
     for k in count(1):
-        locks, kind = connected(make_locks(urls, linger=5.0)), KINDS[k % 2]
+        locks, kind = connected(make_locks(urls[:1], linger=5.0)), KINDS[k % 2]
         where, came = interrupted(k, kind, lambda locks=locks: rest(locks))
         locks.close()
         assert settled(partial(has_thread, "recalls"), False) is False, where
@@ -241,3 +243,87 @@ def test_keep_alive_when_no_thread_can_be_started_then_raises_and_later_keeps(
     lease = granted(locks.acquire(KEY, ttl=TTL, timeout=0, keep_alive=True))
     assert is_renewed(lease)
     assert lease.release() is ReleaseStatus.RELEASED
+
+
+# --- a handshake of TLS ---------------------------------------------------------------
+
+
+@pytest.fixture
+def locks(
+    tmp_path_factory: pytest.TempPathFactory, make_locks: MakeLocks
+) -> Iterator[FastRedlock]:
+    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
+    with tls_master(certificates) as (_, port):
+        options = f"?ssl_ca_certs={certificates.authority}"
+        yield make_locks([f"rediss://127.0.0.1:{port}/0{options}"])
+
+
+@blocking
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["write", "read"])
+def test_interrupt_when_it_comes_inside_ssl_then_no_reply_is_anothers(
+    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
+    original = getattr(ssl.SSLObject, name)
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(ssl.SSLObject, name, original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ssl.SSLObject, name, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        locks.acquire(KEY, ttl=60)
+    lease = granted(locks.acquire(KEY, ttl=60, timeout=2))
+    assert locks.acquire(KEY, timeout=0) is None
+    assert lease.extend() > 0
+    assert lease.release() is ReleaseStatus.RELEASED
+
+
+@blocking
+@pytest.mark.slow
+def test_interrupt_when_it_ends_the_connection_then_the_release_has_another_one(
+    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen: the release was carried to a connection that nobody opened any more."""
+    granted(locks.acquire(KEY)).release()
+    original = ssl.SSLObject.read
+
+    def interrupt(*_: object) -> None:
+        monkeypatch.setattr(ssl.SSLObject, "read", original)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(ssl.SSLObject, "read", interrupt)
+    before = locks.stats().connects
+    with pytest.raises(KeyboardInterrupt):
+        locks.acquire(KEY, ttl=60)
+    assert (locks.stats().losses, locks.stats().connects) == (1, before + 1)
+    assert [vote.vote.name for vote in locks.holders(KEY)] == ["GRANTED"]
+
+
+@blocking
+@pytest.mark.slow
+def test_handler_when_it_takes_a_lock_inside_ssl_then_commands_keep_their_order(
+    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    granted(locks.acquire(KEY)).release()
+    original = ssl.SSLObject.write
+    inner: list[Lease | None] = []
+
+    def write(self: ssl.SSLObject, data: bytes) -> int:
+        # What a signal handler does that runs at the start of this function.
+        monkeypatch.setattr(ssl.SSLObject, "write", original)
+        try:
+            inner.append(locks.acquire("inner", timeout=0))
+        except Exception:
+            inner.append(None)  # its master is busy: no vote, but no wrong one either
+        return original(self, data)
+
+    monkeypatch.setattr(ssl.SSLObject, "write", write)
+    lease = granted(locks.acquire(KEY, ttl=60, timeout=2))
+    assert len(inner) == 1
+    assert locks.acquire(KEY, timeout=0) is None
+    assert lease.release() is ReleaseStatus.RELEASED
+    assert granted(locks.acquire("inner", timeout=2)).release() is (
+        ReleaseStatus.RELEASED
+    )

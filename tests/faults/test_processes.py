@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -142,3 +144,86 @@ def test_child_when_its_parent_has_released_then_nobody_keeps_the_lease(
         lease.release()
         assert child.result() is None
         assert values(servers) == NOBODY
+
+
+# --- programs that gevent or eventlet has patched -------------------------------------
+
+
+LIBRARIES = [
+    pytest.param(
+        name, marks=pytest.mark.skipif(find_spec(name) is None, reason="not installed")
+    )
+    for name in ("gevent", "eventlet")
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(
+    library: str,
+) -> None:
+    """Seen: no name was resolved, a silent server froze all, LocalMasters failed; and
+    a leader that a fork had copied would read its parent's replies."""
+    module = "tests.support.greenlet_programs"  # an import of it would patch us
+    done = run_to_its_end(module, library, within=60)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "Traceback" not in done.stderr, done.stderr[-3000:]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("library", LIBRARIES)
+def test_signal_handler_when_a_library_has_patched_nothing_then_takes_locks(
+    library: str,
+) -> None:
+    """Seen: it waited for ever, for the lock of its own thread's call."""
+    module = {"gevent": "gevent.monkey", "eventlet": "eventlet.patcher"}[library]
+    done = run_to_its_end("tests.support.unpatched_program", module, within=PATIENCE)
+    assert done.returncode == 0, done.stderr[-3000:]
+
+
+# --- no call imports a module: a fork beside such an import leaves a child that hangs -
+
+
+PROGRAM = Path(__file__).parents[1] / "support" / "import_program.py"
+
+
+@pytest.mark.slow
+def test_no_public_call_imports_anything_when_clients_are_made(
+    urls: list[str],
+) -> None:
+    """Seen: 8 of 883 forked children whose acquire(timeout=1) never returned."""
+    program = subprocess.run(
+        [sys.executable, str(PROGRAM), *urls],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert (program.stdout.strip(), program.stderr) == ("", "")
+
+
+# --- in a sub-interpreter -------------------------------------------------------------
+
+
+CODE = """
+import sys
+try:
+    import _xxsubinterpreters as interpreters
+except ImportError:
+    import _interpreters as interpreters
+import fastredlock
+code = f"import sys; sys.path[:] = {sys.path!r}\\n"
+code += '''
+try:
+    import fastredlock
+except ImportError as error:
+    print(error)
+'''
+interpreters.run_string(interpreters.create(), code)
+"""
+
+
+def test_import_when_in_a_subinterpreter_then_the_error_names_the_remedy() -> None:
+    words = [sys.executable, "-c", CODE]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    assert "WSGIApplicationGroup" in done.stdout, done
