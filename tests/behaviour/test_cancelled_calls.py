@@ -16,12 +16,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import (
-    FastRedlockError,
-    QuorumUnreachableError,
-    ReleaseStatus,
-    Vote,
-)
+from fastredlock import FastRedlockError, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock._locking.validity import extended
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on

@@ -233,11 +233,7 @@ def test_option_when_it_is_no_time_or_too_long_then_is_refused(
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"fencing": True},
-        {"new_token": lambda: b"t"},
-        {"release_script": b"return 1"},
-    ],
+    [{"fencing": True}, {"new_token": lambda: b"t"}, {"release_script": b"return 1"}],
     ids=["fencing", "new_token", "release_script"],
 )
 def test_linger_when_each_grant_has_its_own_then_is_refused(
@@ -483,9 +479,7 @@ def test_lease_when_handed_on_then_the_first_is_over_and_the_next_has_the_key(
     assert is_over(servers)
 
 
-def test_leader_that_was_handed_a_lease_then_wakes_at_once(
-    cohort: FastRedlock,
-) -> None:
+def test_leader_that_was_handed_a_lease_then_wakes_at_once(cohort: FastRedlock) -> None:
     """It looks for signals every 0.1 s, and would find the lease then."""
 
     def take() -> tuple[Any, float]:

@@ -11,12 +11,7 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import (
-    FastRedlock,
-    QuorumUnreachableError,
-    ReleaseStatus,
-    Vote,
-)
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted, reason
 from tests.support.fake_server import HTTP_REFUSAL, Stranger

@@ -188,9 +188,7 @@ PROGRAM = Path(__file__).parents[1] / "support" / "import_program.py"
 
 
 @pytest.mark.slow
-def test_no_public_call_imports_anything_when_clients_are_made(
-    urls: list[str],
-) -> None:
+def test_no_public_call_imports_anything_when_clients_are_made(urls: list[str]) -> None:
     """Seen: 8 of 883 forked children whose acquire(timeout=1) never returned."""
     program = subprocess.run(
         [sys.executable, str(PROGRAM), *urls],

@@ -13,12 +13,7 @@ from statistics import median
 
 import pytest
 
-from fastredlock import (
-    FastRedlock,
-    FastRedlockError,
-    ReleaseStatus,
-    Retry,
-)
+from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Retry
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking

@@ -139,10 +139,7 @@ def test_provider_of_redis_py_is_used_as_option_in_a_dict_and_in_a_client(
         redis.Redis(host="127.0.0.1", port=port[1], credential_provider=provider),
         redis.asyncio.Redis(port=port[2], credential_provider=provider),
     ]
-    for locks in (
-        make_locks(masters),
-        make_locks(three.urls, credentials=provider),
-    ):
+    for locks in (make_locks(masters), make_locks(three.urls, credentials=provider)):
         assert [master.votes for master in locks.ping()] == [True] * 3
 
 
@@ -179,7 +176,7 @@ def test_function_that_raises_or_returns_rubbish_is_the_vote_of_its_master(
     said: str,
 ) -> None:
     caplog.set_level(logging.DEBUG)
-    locks = make_locks(urls, credentials=function)
+    locks = make_locks(urls, credentials=function, connect_timeout=10)
     with pytest.raises(QuorumUnreachableError) as raised:
         locks.acquire(KEY, timeout=0)
     assert f"credentials: {said}" in (raised.value.votes[0].text or "")

@@ -27,10 +27,7 @@ from tests.support.by_hand import (
 def test_guard_when_a_master_is_young_then_its_vote_says_since_and_until_when() -> None:
     engine = make_ready(new_engine(max_ttl_ns=10 * S), [info(uptime_in_seconds=3)])
     round = begin(engine, START_NS + S // 5)
-    assert said_of(round) == (
-        Vote.FAILED,
-        "restarted 3.2 s ago, votes again in 7.8 s",
-    )
+    assert said_of(round) == (Vote.FAILED, "restarted 3.2 s ago, votes again in 7.8 s")
     assert round.verdict is Verdict.UNREACHABLE
     assert round.may_hold == 0
 

@@ -19,9 +19,7 @@ def values(servers: Sequence[redis.Redis], key: Key = KEY) -> list[bytes | None]
 
 
 def settled_values(
-    servers: Sequence[redis.Redis],
-    wanted: Sequence[bytes | None],
-    key: Key = KEY,
+    servers: Sequence[redis.Redis], wanted: Sequence[bytes | None], key: Key = KEY
 ) -> list[bytes | None]:
     """Wait for what was sent to the slowest masters as well; return all values."""
     return settled(lambda: values(servers, key), list(wanted))

@@ -70,10 +70,7 @@ class Proxy:
     """
 
     def __init__(
-        self,
-        upstream: str,
-        path: str = "",
-        address: tuple[str, int] = ("127.0.0.1", 0),
+        self, upstream: str, path: str = "", address: tuple[str, int] = ("127.0.0.1", 0)
     ) -> None:
         parts = urlsplit(upstream)
         self._upstream: str | tuple[str, int] = (

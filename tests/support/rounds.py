@@ -53,9 +53,7 @@ def thorough(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def new_round(
-    masters: int = 5,
-    operation: Operation = Operation.ACQUIRE,
-    terms: Terms = TERMS,
+    masters: int = 5, operation: Operation = Operation.ACQUIRE, terms: Terms = TERMS
 ) -> Round:
     """Make an opened round whose command was sent to every master."""
     round = Round(operation, b"orders:42", TOKEN, terms, masters)
@@ -186,10 +184,7 @@ def new_engine(
     """Make an engine; nothing in these tests connects it."""
     endpoints = [Endpoint(f"master{i}", 6379) for i in range(masters)]
     return Engine(
-        endpoints,
-        new_scripts(),
-        connect_timeout_ns,
-        tokens_are_given=tokens_are_given,
+        endpoints, new_scripts(), connect_timeout_ns, tokens_are_given=tokens_are_given
     )
 
 

@@ -8,10 +8,7 @@ import pytest
 
 from tests.compat.redis.face import OURS, OURS_ASYNCIO, THEIRS, THEIRS_ASYNCIO
 from tests.support.keys import KEY
-from tests.support.two_libraries import (
-    load,
-    other_process,
-)
+from tests.support.two_libraries import load, other_process
 
 COMPAT = "fastredlock.compat."
 PAIRS = {

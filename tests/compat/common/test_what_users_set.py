@@ -24,7 +24,7 @@ NOT_RUN: dict[Any, list[str]] = {
     pottery.AIORedlock: ["_acquired_script", "_acquire_masters"],
     aioredlock.Aioredlock: ["_set_lock", "_auto_extend", "redis"],
     redis_lock.Lock: [
-        *("unlock_script", "extend_script", "register_scripts", "_lock_renewer"),
+        *("unlock_script", "extend_script", "register_scripts", "_lock_renewer")
     ],
 }
 READ_ONCE: dict[Any, list[str]] = {

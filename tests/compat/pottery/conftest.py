@@ -8,13 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.compat.face import faces
-from tests.compat.pottery.face import (
-    OURS,
-    OURS_ASYNCIO,
-    THEIRS,
-    THEIRS_ASYNCIO,
-    Face,
-)
+from tests.compat.pottery.face import OURS, OURS_ASYNCIO, THEIRS, THEIRS_ASYNCIO, Face
 from tests.support.waiting import wait_until
 
 ALL = (THEIRS, OURS, THEIRS_ASYNCIO, OURS_ASYNCIO)

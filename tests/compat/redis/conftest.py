@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from tests.compat.face import faces
-from tests.compat.redis.face import (
-    OURS,
-    OURS_ASYNCIO,
-    THEIRS,
-    THEIRS_ASYNCIO,
-    Face,
-)
+from tests.compat.redis.face import OURS, OURS_ASYNCIO, THEIRS, THEIRS_ASYNCIO, Face
 
 ALL = (THEIRS, OURS, THEIRS_ASYNCIO, OURS_ASYNCIO)
 face = faces(Face, *ALL)

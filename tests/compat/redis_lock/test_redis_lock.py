@@ -418,9 +418,7 @@ def test_renewal_ends_when_the_lock_is_garbage(
 
 
 @their_thread_may_die
-def test_lock_that_was_lost_while_renewed_can_be_acquired_again(
-    better: Face,
-) -> None:
+def test_lock_that_was_lost_while_renewed_can_be_acquired_again(better: Face) -> None:
     """Theirs sets the key, then raises AlreadyStarted: nobody can have it any more."""
     lock = better.hasty()
     lock.acquire()
