@@ -15,9 +15,10 @@ them, in section 6.
 
 The parts marked [pure] never see a clock or a descriptor: they are given bytes and
 `now_ns`. Functions that may run without the GIL are `noexcept` and return 0 or -errno;
-the driver turns that into a vote or an exception. Nothing here imports from
-fastredlock; the exceptions raised are OSError, TypeError, ValueError (ClosedError),
-MemoryError and RuntimeError (StateError).
+the driver turns that into a vote or an exception. An `int ... except -1` that ends
+without a return has returned 0. Nothing here imports from fastredlock; the exceptions
+raised are OSError, TypeError, ValueError (ClosedError), MemoryError and RuntimeError
+(StateError).
 """
 
 from system cimport *

@@ -162,10 +162,7 @@ def attempts(
                 # pauses, in its place, and those behind it need not try.
                 # (Which slot it may have, the gate says anew.)
                 keeps_turn, pause_ns = round.keeps_turn and permits is None, 0
-                if round.turn_was_notified or (round.was_behind and not round.had_turn):
-                    lost_turns = 0
-                elif round.had_turn or keeps_turn:
-                    lost_turns += 1
+                lost_turns = round.lost_turns(lost_turns)
                 if lost_turns > LOST_TURNS:
                     pause_ns = int(delay_after(engine, round, retry) * 1e9)
                 continue

@@ -35,8 +35,6 @@ cdef enum:
 @cython.final
 @cython.internal
 cdef class Drain:
-    """The replies that something waits for before it ends."""
-
     cdef uint32_t wanted[MAX_MASTERS]    # links' `answered`, once all are in
     cdef int64_t asked_ns[MAX_MASTERS]   # from when on silence counts
     cdef int64_t quiet_ns
@@ -155,7 +153,6 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
     finally:
         pass_end(collects)
     del kept      # it may be the last reference to a task
-    return 0
 
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
@@ -188,7 +185,6 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
         engine_open_deferred_at_end(self, now_ns)
     finally:
         pass_end(collects)
-    return 0
 
 
 cdef int engine_begin_close(Engine self) except -1:
@@ -199,17 +195,13 @@ cdef int engine_begin_close(Engine self) except -1:
 
 cdef list engine_open_acquires(Engine self):
     # Those in the lists: a number is to be written, or they were left to be admitted.
-    cdef Master master
     cdef Round round
-    cdef uint32_t i
     cdef list submitted = self.closed + self.opened
     cdef dict found = {}
     for master in self.masters:
-        for i in range(master.in_flight.count):
-            submitted.append(in_flight_at(master.in_flight, i))
-        submitted += master.in_flight.unanswered
+        submitted += in_flight_open((<Master>master).in_flight)
     for round in submitted:
-        if round is not None and round.verdict_code == VERDICT_OPEN and (
+        if round.verdict_code == VERDICT_OPEN and (
             round.operation_code == OPERATION_ACQUIRE
         ):
             found[round] = None
@@ -225,9 +217,7 @@ cdef int engine_disconnect(Engine self) except -1:
         engine_admit(self, clock_ns())
         engine_finish(self, clock_ns())
         for master in self.masters:
-            master.in_flight.deferred = []
-            master.in_flight.deferred_bytes = 0
+            deferred_take(master.in_flight)
     finally:
         pass_end(collects)
     waker_close(&self.leadership.waker)
-    return 0

@@ -72,6 +72,7 @@ cdef class Engine:
         tuple preparers=(), bytes key_prefix=None,
     ):
         cdef Master master
+        cdef int place
         if self.masters is not None:
             raise RuntimeError("an engine is initialised once")
         if not 0 < len(endpoints) <= MAX_MASTERS:
@@ -97,12 +98,17 @@ cdef class Engine:
             )
             for i, endpoint in enumerate(endpoints)
         ]
+        by_address = [
+            (master.settings.server, master.settings.db, master.index)
+            for master in self.masters
+        ]
+        for place, (_, _, index) in enumerate(sorted(by_address)):
+            self.gate_order[place] = index
         for master in self.masters:
             self.links[master.index] = &master.link
             master.leaving = self.queues.leaving
         self.master_count = len(self.masters)
         self.quorum = self.master_count // 2 + 1
-        engine_set_gate_order(self)
         interpreter_exit_watch(self)
 
     def __del__(self):
@@ -271,7 +277,8 @@ cdef class Engine:
         """
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         if fence:
-            adopted.fencing = fencing_of_adopted(fence)
+            adopted.fencing = fencing_new(self.master_count, 0, 0)
+            (<Fencing>adopted.fencing).fence = fence
         adopted.token = token      # as it is, also where ours begin with our name
         adopted.closed_ns = now_ns
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)

@@ -11,11 +11,11 @@ cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
     # There was no memory in the middle of a change, so the round may be in no list: it
     # ends, or its caller would wait for ever.
     cdef Turn turn = <Turn>round.turn
+    counters_note_due(self.counters, now_ns)
     if turn is not None and turn.queue is not None and not turn.is_open:
         wait_queue_remove(turn.queue, round)
         turn.queue.due_ns = now_ns
         wait_queues_add_due(self.queues, now_ns, turn.queue)
-    engine_note_time(self, now_ns)
     round.is_submitted = True
     if round.verdict_code == VERDICT_OPEN:
         round.closed_list = self.closed
@@ -31,10 +31,6 @@ cdef inline object engine_keys(Engine self, object keys):
     if type(keys) is tuple:      # sorted as before
         return tuple([self.key_prefix + <bytes?>key for key in keys])
     return self.key_prefix + <bytes?>keys
-
-
-cdef inline void engine_note_time(Engine self, int64_t due_ns) noexcept:
-    counters_note_due(self.counters, due_ns)
 
 
 cdef Round engine_new_round(
@@ -57,7 +53,7 @@ cdef Round engine_new_round(
         round.permits = (<KeyOfKind>keys).count
     else:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
-            token = lingering_token(self.queues.waiter, token)
+            token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
         round = round_new(operation, name, token, terms, self.master_count)
     return round
 
@@ -163,7 +159,6 @@ cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     for master in self.masters:
         if master_is_due(master, is_urgent, now_ns):
             engine_open(self, master, now_ns)
-    return 0
 
 
 cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
@@ -176,7 +171,6 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
             master_open(master, now_ns)
     finally:
         pass_end(collects)
-    return 0
 
 
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
@@ -185,10 +179,10 @@ cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
     cdef Master master
     cdef bint is_any = False
     for master in self.masters:
-        if len(master.in_flight.deferred) > 0:
+        if master.in_flight.deferred:
             if master_is_due(master, False, now_ns):
                 engine_open(self, master, now_ns)
-            is_any = is_any or master_is_opening(master)
+            is_any |= master_is_opening(master)
     return is_any
 
 
@@ -237,10 +231,8 @@ cdef int engine_forget_connections(
         master.failures = 0
         in_flight_fail(master.in_flight, master.reason, False, now_ns)
         if deferred_for is None:
-            master.in_flight.deferred = []
-            master.in_flight.deferred_bytes = 0
+            deferred_take(master.in_flight)
             master.lost_ids = []
-    return 0
 
 
 # --- review ---------------------------------------------------------------------------
@@ -287,7 +279,6 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
     if (master.name, text) not in self.warnings:
         self.warnings.append((master.name, text))
         self.counters.unlogged.append((LEVEL_WARNING, master.name, text))
-    return 0
 
 
 # --- sending --------------------------------------------------------------------------
@@ -323,7 +314,7 @@ cdef int engine_queue(
     cdef Buffer forms[FORMS]
     cdef int needed = 0
     round_open(round, now_ns)
-    engine_note_time(self, round.deadline_ns)
+    counters_note_due(self.counters, round.deadline_ns)
     for master in self.masters:
         if (masters >> master.index) & 1:
             needed |= 1 << sending_form(master, round, by_source)
@@ -337,7 +328,6 @@ cdef int engine_queue(
                 failure = error
     if failure is not None:
         raise failure
-    return 0
 
 
 cdef int engine_encode(
@@ -356,7 +346,6 @@ cdef int engine_encode(
         forms[form].end = out.end
     for form in range(FORMS):      # it may have moved
         forms[form].data = out.data
-    return 0
 
 
 cdef int engine_queue_at(
@@ -385,7 +374,6 @@ cdef int engine_queue_at(
     if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
         master.clock.asked_at_ns = now_ns
         master_ask(master, ENTRY_TIME, (b"TIME",), now_ns)
-    return 0
 
 
 cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) except -1:
@@ -398,7 +386,6 @@ cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) exce
         return master_send_unanswered(master, now_ns)
     if master_is_due(master, False, now_ns):
         return engine_open(self, master, now_ns)
-    return 0
 
 
 cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) except -1:
@@ -438,7 +425,10 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         for use in earlier:
             if token_use_is_held(use, now_ns):
                 return engine_withhold_all(self, round, VOTE_TAKEN, HELD_HERE, now_ns)
-            unsettled |= token_use_unsettled(use, now_ns)
+            if use.last is not None and now_ns < token_use_end_ns(use.last) and (
+                use.last.operation_code == OPERATION_RELEASE
+            ):
+                unsettled |= use.last.may_hold      # they have not confirmed it
         for master in self.masters:
             ready += master.state_code == MASTER_READY
             if master_has_lost(master, round, now_ns):
@@ -456,7 +446,6 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         if (late >> master.index) & 1:
             text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
             round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
-    return 0
 
 
 cdef int engine_withhold_all(
@@ -468,7 +457,6 @@ cdef int engine_withhold_all(
     round.is_withheld = True
     for i in range(self.master_count):
         round_on_vote(round, i, vote, text, False, now_ns)
-    return 0
 
 
 cdef tuple engine_token_uses(Engine self, Round round):
@@ -494,7 +482,6 @@ cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
             use.is_over = True      # its lease may still be released: it is gone
             del self.token_uses[pair]
     self.sweep_at = max(<Py_ssize_t>SWEEP_AT_LEAST, 2 * len(self.token_uses))
-    return 0
 
 
 # --- fences ---------------------------------------------------------------------------
@@ -521,8 +508,6 @@ cdef int64_t WALL_MOST_US = 4_503_599_627_370_496      # 2112; a clock beyond is
 @cython.final
 @cython.internal
 cdef class Fences:
-    """What one engine knows of numbers."""
-
     cdef int64_t proposed        # last
     cdef int64_t ahead_us        # of the clock, by so much are numbers
     cdef dict ahead              # resource: its last number, ahead of our proposals
@@ -532,9 +517,9 @@ cdef class Fences:
 
 
 cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
-    if self.by_hand is not None:
-        return (now_ns + self.wall_offset_ns) // 1000
-    return wall_ns() // 1000
+    return (
+        wall_ns() if self.by_hand is None else now_ns + self.wall_offset_ns
+    ) // 1000
 
 
 cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -1:
@@ -549,7 +534,6 @@ cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -
             proposed = max(proposed, <int64_t>fences.ahead.get(key, 0) + 1)
         proposed = min(proposed, FENCE_MOST)      # beyond, the scripts refuse to count
     round.fencing = fencing_new(self.master_count, proposed, round.terms.ttl_ms)
-    return 0
 
 
 cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1:
@@ -571,7 +555,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
             continue
         fencing.asked |= bit
         master_send_again(master, round, entry, now_ns)
-    engine_note_time(self, round.deadline_ns)      # it had nothing in flight until now
+    counters_note_due(self.counters, round.deadline_ns)      # nothing was in flight
     return True
 
 
@@ -589,4 +573,3 @@ cdef int engine_learn_fence(Engine self, Round round, int64_t now_ns) except -1:
         for key, last in list(fences.ahead.items()):
             if last <= fences.proposed or len(fences.ahead) > FENCES_MOST:
                 del fences.ahead[key]
-    return 0

@@ -6,9 +6,12 @@
 # roll-back.
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Master master
     try:
         if round.is_opened or round.is_finished:      # withdrawn meanwhile
             return 0
+        round.is_submitted = True
+        round.closed_list = self.closed
         if round.turn is not None and not (<Turn>round.turn).is_open and (
             engine_wait(self, round, now_ns)
         ):
@@ -24,8 +27,10 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         elif round.operation_code == OPERATION_ACQUIRE:
             if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
                 engine_propose_fence(self, round, now_ns)
-            if round.terms.linger_ns:
-                engine_hear_recalls(self, now_ns)
+            if round.terms.linger_ns:      # an asker may have another gate than we
+                for master in self.masters:
+                    if master.state_code == MASTER_READY and master.may_queue:
+                        master_subscribe(master, self.queues.waiter, now_ns)
         self.started_ns = now_ns
         if self.token_uses is not None and (
             operation_is(round.operation_code, OPERATION_CHANGES_KEY)
@@ -60,8 +65,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         round.turn is None or round.verdict_code != VERDICT_TAKEN
         or now_ns >= (<Turn>round.turn).until_ns
     ):
-        engine_end_stay(self, release, now_ns)
         if release.keys is None:
+            engine_end_stay(self, release, now_ns)
             release.gate = engine_gate(self, round_queue(release), now_ns)
     if release.token_uses is not None:
         token_uses_add_round(release)
@@ -81,9 +86,7 @@ cdef enum:
 @cython.final
 @cython.internal
 cdef class Admission:
-    """A round that waits for connections."""
-
-    cdef Round round
+    cdef Round round             # that waits for connections
     cdef int64_t began_ns
     cdef int64_t deadline_ns
     cdef int64_t limit_ns        # once it is decided: how long the others still get
@@ -109,8 +112,6 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
         except BaseException:      # it is in no list any more, or under way in a batch
             engine_end_failed(self, round, now_ns)
             raise
-    round.is_submitted = True
-    round.closed_list = self.closed
     return engine_start(self, round, now_ns)
 
 
@@ -119,7 +120,6 @@ cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
     # same write.
     while self.opened:
         engine_take_in(self, <Round>self.opened.pop(0), now_ns)
-    return 0
 
 
 cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
@@ -142,16 +142,13 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
     self.admissions[round] = admission
     round.is_submitted = True
     round.closed_list = self.closed
-    engine_note_time(self, admission.limit_ns)
+    counters_note_due(self.counters, admission.limit_ns)
     if admission_is_over(self, admission, &prospects, now_ns):
         return engine_end_admission(self, admission, now_ns)
-    return 0
 
 
 cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
     # Open a round whatever connections there are.
-    round.is_submitted = True
-    round.closed_list = self.closed
     engine_start(self, round, now_ns)
     return engine_admit_opened(self, now_ns)
 
@@ -161,16 +158,13 @@ cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
     engine_admit_opened(self, now_ns)
     while self.batches:
         engine_admit_batch(self, <Batch>self.batches.pop(), now_ns)
-    return 0
 
 
 cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
     # As many of its rounds as its window has room for.
     cdef Round round
     while (round := batch_next(batch)) is not None:
-        if self.is_closed and (
-            round.operation_code == OPERATION_EXTEND and not round.is_released
-        ):
+        if self.is_closed and not round_is_release(round):
             round.is_submitted = True
             round.closed_list = self.closed
             round_give_up(round, "closed", now_ns)
@@ -198,7 +192,6 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
         if admission_is_over(self, admission, &prospects, now_ns):
             engine_end_admission(self, admission, now_ns)
             engine_admit_opened(self, now_ns)
-    return 0
 
 
 cdef int engine_end_admission(
@@ -241,7 +234,7 @@ cdef bint admission_is_over(
             grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
             admission.is_decided = True
             admission.limit_ns = min(admission.deadline_ns, now_ns + grace_ns)
-            engine_note_time(self, admission.limit_ns)
+            counters_note_due(self.counters, admission.limit_ns)
     return now_ns >= admission.limit_ns
 
 
@@ -268,7 +261,8 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
 
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
-    cdef int verdict
+    cdef Master master
+    cdef int verdict, vote
     cdef int64_t took_ns
     if operation_is(round.operation_code, OPERATION_IS_OF_GATE):
         if round.operation_code == OPERATION_ASK_TURN:
@@ -280,7 +274,12 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_learn_fence(self, round, now_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
-        engine_count_failures(self, round, now_ns)
+        for master in self.masters:
+            vote = round.cells[master.index].vote
+            if vote == VOTE_FAILED or vote == VOTE_SILENT:
+                master.votes[vote] += 1
+            if vote == VOTE_SILENT:
+                master.silent_at_ns = now_ns
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
         and not (round.needs_all or round.is_repeated or round.is_withheld)
@@ -305,20 +304,6 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_on_slot_closed(self, round, now_ns)
     if round.turn is not None:
         engine_on_turn_closed(self, round, now_ns)
-    return 0
-
-
-cdef int engine_count_failures(Engine self, Round round, int64_t now_ns) except -1:
-    # Masters that let the deadline pass have no vote until they are heard again.
-    cdef Master master
-    cdef int vote
-    for master in self.masters:
-        vote = round.cells[master.index].vote
-        if vote == VOTE_FAILED or vote == VOTE_SILENT:
-            master.votes[vote] += 1
-        if vote == VOTE_SILENT:
-            master.silent_at_ns = now_ns
-    return 0
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
@@ -342,7 +327,6 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     engine_roll_back(self, round, now_ns)
     if round.is_opened and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = True      # not repeated any more, either
-    return 0
 
 
 # --- takeover -------------------------------------------------------------------------
@@ -395,7 +379,6 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.closed.clear()
     self.opened.clear()
     self.held = []
-    return 0
 
 
 # --- line -----------------------------------------------------------------------------
@@ -469,7 +452,6 @@ cdef int engine_take_events(Engine self) except -1:
         engine_check_idle_keys(self, now_ns)
     if self.closed or self.held:
         return engine_finish(self, clock_ns())
-    return 0
 
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
@@ -478,8 +460,9 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     cdef Py_ssize_t i = 0
     cdef bint collects = pass_begin()
     try:
-        if self.held:
-            engine_take_held(self, now_ns)
+        if self.held:      # those whose masters have answered, or take too long, end
+            closed += self.held
+            self.held = []
         while i < len(closed):      # what follows may close others
             if not (<Round>closed[i]).is_finished:
                 engine_finish_round(self, <Round>closed[i], now_ns)
@@ -489,7 +472,6 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     finally:      # the next step goes on where there was no memory
         del closed[:i]
         pass_end(collects)
-    return 0
 
 
 cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
@@ -509,7 +491,6 @@ cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
             engine_admit(self, now_ns)
     finally:
         pass_end(collects)
-    return 0
 
 
 cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
@@ -533,15 +514,16 @@ cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
             master_on_connect_event(master, now_ns)
         elif link.phase == LINK_RESOLVING:
             master_on_resolved(master, now_ns)
-    return 0
 
 
 cdef int engine_take_bytes(
     Engine self, Master master, bytes data, int64_t now_ns
 ) except -1:
     master_on_bytes(master, data, now_ns)
-    if master.notified:
-        engine_take_notified(self, master, now_ns)
+    if master.notified:      # others, at our release, mostly after the quorum
+        for resource in master.notified:
+            engine_note_contended(self, resource, now_ns)
+        master.notified = []
     while master.turns:
         engine_take_turn(self, master, now_ns)
         engine_admit_opened(self, now_ns)
@@ -604,7 +586,6 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     for master in self.masters:
         next_ns = min(next_ns, master_next_ns(master, now_ns))
     self.counters.due_ns = next_ns      # only now: without memory it is due again
-    return 0
 
 
 cdef inline int engine_before_write(Engine self) except -1:
@@ -619,7 +600,6 @@ cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
         if master.is_to_prepare:
             master_begin_preparing(master, now_ns)
         master_encrypt(master, now_ns)
-    return 0
 
 
 cdef inline int engine_before_nogil(Engine self) except -1:
@@ -628,4 +608,3 @@ cdef inline int engine_before_nogil(Engine self) except -1:
     # is explained in leader.
     engine_check_fork(self)
     self.leadership.leader_at = LEADER_IN_SYSTEM
-    return 0

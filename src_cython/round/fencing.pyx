@@ -36,36 +36,22 @@ cdef str NOT_WRITTEN = "granted, and did not confirm its number (fence)"
 @cython.internal
 @cython.freelist(16)
 cdef class Fencing:
-    """The numbers of one ACQUIRE: proposed, answered by each master, and its own."""
-
     cdef int64_t proposed        # p
     cdef int64_t fence           # F; 0: there is no quorum yet
     cdef int64_t life_ms         # for how long a number is kept from now on
     cdef uint64_t asked          # the masters that were sent F
     cdef bint is_reported        # in the engine's list, as one to be written
-    cdef int64_t *known          # `few`, or allocated; 0: nothing yet
-    cdef int64_t few[FEW_MASTERS]
-
-    def __dealloc__(self):
-        if self.known != self.few:
-            free(self.known)
+    cdef bytearray memory        # of `known`
+    cdef int64_t *known          # the numbers of the masters; 0: nothing yet
 
 
 cdef Fencing fencing_new(int master_count, int64_t proposed, int64_t ttl_ms):
     cdef Fencing self = Fencing.__new__(Fencing)
-    self.known = self.few
-    if master_count > FEW_MASTERS:
-        self.known = <int64_t *>calloc(master_count, sizeof(int64_t))
-        if self.known == NULL:
-            raise MemoryError
+    self.memory = PyByteArray_FromStringAndSize(NULL, master_count * sizeof(int64_t))
+    self.known = <int64_t *>PyByteArray_AS_STRING(self.memory)
+    memset(self.known, 0, master_count * sizeof(int64_t))
     self.proposed = proposed
     self.life_ms = ttl_ms + FENCE_LIFE_MS
-    return self
-
-
-cdef Fencing fencing_of_adopted(int64_t fence):
-    cdef Fencing self = fencing_new(1, 0, 0)
-    self.fence = fence
     return self
 
 
@@ -130,4 +116,3 @@ cdef int fencing_report(Round round) except -1:
     if round.closed_list is not None and not self.is_reported:
         self.is_reported = True
         round.closed_list.append(round)
-    return 0

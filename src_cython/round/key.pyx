@@ -21,7 +21,6 @@ cdef int key_check_kind(int kind) except -1:
     # Others have a class of their own, for what else they have.
     if not KIND_ONE <= kind < KINDS or kind == KIND_SEVERAL or kind == KIND_SLOT:
         raise ValueError("no such kind of a key")
-    return 0
 
 
 cdef KeyOfKind key_set(KeyOfKind self, bytes name, int kind, int count):
@@ -85,7 +84,6 @@ cdef class Permits(KeyOfKind):
 cdef int slots_check_permits(int count) except -1:
     if not 1 <= count <= PERMITS_MOST:
         raise ValueError("permits out of range")
-    return 0
 
 
 @cython.final
@@ -107,8 +105,6 @@ cdef class PermitsOf(KindEncoder):
 @cython.final
 @cython.internal
 cdef class Slots:
-    """What is known here of the slots of one semaphore."""
-
     cdef list free               # were released here, or seen free; the last one first
     cdef dict taken_ns           # slot: until when it counts as taken
 
@@ -127,20 +123,8 @@ cdef int slots_choose(Slots self, int count, int start, int64_t now_ns) except -
 
 
 cdef int slots_take(Slots self, int slot, int64_t until_ns) except -1:
-    cdef Py_ssize_t i
     self.taken_ns[slot] = until_ns
-    for i in range(len(self.free)):
-        if <int>self.free[i] == slot:
-            del self.free[i]
-            break
-    return 0
-
-
-cdef int slots_give(Slots self, int slot) except -1:
-    self.taken_ns.pop(slot, None)
-    if slot not in self.free:
-        self.free.append(slot)
-    return 0
+    self.free = [each for each in self.free if <int>each != slot]
 
 
 cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
@@ -161,7 +145,6 @@ cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
             elif taken > most and least == 0:
                 self.taken_ns[slot] = now_ns + SLOT_SEEN_NS
     self.free = free
-    return 0
 
 
 cdef bytes round_queue(Round self):
@@ -188,30 +171,20 @@ cdef bytes slot_key(bytes name, int slot):
     return name + decimal_bytes(slot)
 
 
-cdef Py_ssize_t slots_name_size(bytes key) noexcept:
-    # Of a slot's key without its number.
-    cdef Py_ssize_t at = PyBytes_GET_SIZE(key)
-    cdef const char *text = PyBytes_AS_STRING(key)
-    while at > 0 and text[at - 1] != c"#":
-        at -= 1
-    return at
-
-
 cdef bytes slots_name(bytes key):
     # That of the semaphore whose slot has this key.
-    return PyBytes_FromStringAndSize(PyBytes_AS_STRING(key), slots_name_size(key))
+    return key[:key.rfind(b"#") + 1]
 
 
 cdef int slot_of_key(bytes key) noexcept:
-    # The number behind the last "#"; -1: none.
-    cdef Py_ssize_t at = slots_name_size(key)
-    cdef Py_ssize_t digits = PyBytes_GET_SIZE(key) - at
-    cdef const char *text = PyBytes_AS_STRING(key) + at
-    cdef int slot = 0, i
-    if at == 0 or not 1 <= digits <= 4:
+    # The number behind the last "#", of four digits at the most; -1: none.
+    cdef const char *text = PyBytes_AS_STRING(key)
+    cdef Py_ssize_t at = PyBytes_GET_SIZE(key) - 1
+    cdef int slot = 0, unit = 1
+    while at > 0 and unit < 10_000 and c"0" <= text[at] <= c"9":
+        slot += unit * (text[at] - c"0")
+        unit *= 10
+        at -= 1
+    if at < 0 or text[at] != c"#" or unit == 1:
         return -1
-    for i in range(<int>digits):
-        if not c"0" <= text[i] <= c"9":
-            return -1
-        slot = 10 * slot + text[i] - c"0"
     return slot if slot < PERMITS_MOST else -1

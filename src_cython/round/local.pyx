@@ -89,8 +89,6 @@ cdef bytes RECALL = b"!fastredlock:"
 @cython.final
 @cython.internal
 cdef class IdleKey(Due):
-    """The place of one key that is idle now and then."""
-
     cdef Round round             # has the key while it is idle; used again and again
     cdef int64_t until_ns        # it is idle so long at most
     cdef bint is_idle
@@ -103,11 +101,6 @@ cdef IdleKey idle_key_new(Round grant):
     )
     self.due_ns = NEVER_NS
     return self
-
-
-cdef bytes lingering_token(bytes waiter, bytes token):
-    # Of a lease that lingers; the process of this channel is recalled.
-    return b"~" + waiter + b"~" + token
 
 
 cdef int64_t round_lingers_until_ns(Round grant, int64_t now_ns) noexcept:
@@ -168,8 +161,6 @@ cdef int64_t LATE_NS = 10_000_000_000
 @cython.final
 @cython.internal
 cdef class TokenUse:
-    """One use of a given token for one key."""
-
     cdef Round last              # its last round: a RELEASE is followed by no EXTEND
     cdef int64_t valid_until_ns  # by the rounds before the last
     cdef bint is_over            # the pair is used again
@@ -189,14 +180,6 @@ cdef int64_t token_use_valid_until_ns(TokenUse self) noexcept:
     if self.last is None or self.last.verdict_code != VERDICT_WON:
         return self.valid_until_ns
     return max(self.valid_until_ns, round_valid_until_ns(self.last))
-
-
-cdef uint64_t token_use_unsettled(TokenUse self, int64_t now_ns) noexcept:
-    # The masters that have not confirmed the release.
-    cdef Round last = self.last
-    if last is None or last.operation_code != OPERATION_RELEASE:
-        return 0
-    return last.may_hold if now_ns < token_use_end_ns(last) else 0
 
 
 cdef inline int64_t token_use_end_ns(Round round) noexcept:
@@ -226,4 +209,3 @@ cdef int token_uses_add_round(Round round) except -1:
             use.last.operation_code != OPERATION_RELEASE
         ):
             use.last = round
-    return 0

@@ -105,6 +105,7 @@ cdef class Round:
     cdef byte_bint is_rolled_back
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
+    cdef byte_bint is_held               # ...it has its verdict, and waits for its gate
     cdef uint8_t our_entry               # what becomes of ours at its gate
 
     def __init__(
@@ -194,13 +195,6 @@ cdef class Round:
         self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited, pause_ns)
 
     @property
-    def had_turn(self):
-        """Whether it was opened because it was its turn, as far as the gate knew."""
-        return self.turn is not None and (
-            (<Turn>self.turn).is_open and not (<Turn>self.turn).is_probe
-        )
-
-    @property
     def has_turn(self):
         """Whether it waited in a queue, or was to."""
         return self.turn is not None
@@ -212,17 +206,17 @@ cdef class Round:
             (<Turn>self.turn).gate_reply in (GATE_SET, GATE_SET_FIRST)
         )
 
-    @property
-    def was_behind(self):
-        """Whether the gate had refused: a key was there, or another was first."""
-        return self.turn is not None and (
-            (<Turn>self.turn).gate_reply in (GATE_TAKEN, GATE_REFUSED)
-        )
-
-    @property
-    def turn_was_notified(self):
-        """Whether its gate had notified it: mostly there was a release."""
-        return self.turn is not None and (<Turn>self.turn).is_notified
+    def lost_turns(self, int before):
+        """Count the turns lost in a row: `before` it, and its own, where it was tried
+        as its turn, as far as the gate knew. None where the gate had notified it, for
+        mostly there was a release, or refused it: a key was there, or another first."""
+        cdef Turn turn = <Turn>self.turn
+        cdef bint had_turn = turn is not None and turn.is_open and not turn.is_probe
+        if turn is not None and (turn.is_notified or not had_turn and (
+            turn.gate_reply in (GATE_TAKEN, GATE_REFUSED)
+        )):
+            return 0
+        return before + (had_turn or self.permits == 0 and self.keeps_turn)
 
     def open(self, int64_t now_ns):
         """Begin: now_ns is t0."""
@@ -272,13 +266,11 @@ cdef Round round_new(
 cdef int round_check_operation(int operation) except -1:
     if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:      # a caller's
         raise ValueError("no such operation")
-    return 0
 
 
 cdef int round_check_master(Round self, int master) except -1:
     if not 0 <= master < self.master_count:
         raise ValueError("no such master")
-    return 0
 
 
 cdef size_t round_size(Round self) noexcept:
@@ -356,7 +348,6 @@ cdef int round_open(Round self, int64_t now_ns) except -1:
     self.deadline_ns = now_ns + self.terms.timeout_ns
     if 0 < self.left_ns < self.terms.timeout_ns:
         self.deadline_ns = now_ns + self.left_ns
-    return 0
 
 
 cdef inline int64_t round_valid_until_ns(Round self) noexcept:
@@ -408,7 +399,6 @@ cdef int round_on_vote(
             return fencing_report(self)
         round_judge(self, now_ns)
         return round_report_closed(self)
-    return 0
 
 
 cdef int round_report_closed(Round self) except -1:
@@ -416,7 +406,6 @@ cdef int round_report_closed(Round self) except -1:
         if self.fencing is None or not (<Fencing>self.fencing).is_reported:
             self.closed_list.append(self)
         self.closed_list = None
-    return 0
 
 
 cdef void round_on_repeated(Round self) noexcept:
@@ -475,7 +464,6 @@ cdef int round_note(Round self, int master, object detail) except -1:
     if self.details is None:
         self.details = [None] * self.master_count
     self.details[master] = detail
-    return 0
 
 
 cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
@@ -505,7 +493,6 @@ cdef int round_give_up(Round self, str reason, int64_t now_ns) except -1:
     for i in range(self.master_count):
         if self.cells[i].vote == VOTE_PENDING:
             round_on_vote(self, i, VOTE_FAILED, reason, False, now_ns)
-    return 0
 
 
 cdef void round_judge(Round self, int64_t now_ns) noexcept:
@@ -701,7 +688,6 @@ cdef int work_check(object work) except -1:
             raise TypeError("a Round that was not initialised")
     elif type(work) is not Batch:
         raise TypeError("a Round or a Batch")
-    return 0
 
 
 cdef bint work_is_submitted(object work) noexcept:

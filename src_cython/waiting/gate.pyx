@@ -11,14 +11,12 @@
 # for a while: that costs order, nothing else.
 
 
-cdef int engine_gate(
-    Engine self, bytes resource, int64_t now_ns, bint is_slow_too=False
-) noexcept:
+cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     # Its index; -1: no master can be one, or no queue is kept.
     cdef Master master
     cdef int i, first
     cdef uint64_t moved = 0
-    if self.queues.moved and not is_slow_too:
+    if self.queues.moved:
         moved = wait_queues_moved(self.queues, resource, now_ns)
     if not self.scripts.keeps_queues:
         return -1
@@ -30,17 +28,6 @@ cdef int engine_gate(
         ):
             return master.index
     return -1
-
-
-cdef int engine_set_gate_order(Engine self) except -1:
-    cdef int place
-    by_address = [
-        ((<Master>master).settings.server, (<Master>master).settings.db, index)
-        for index, master in enumerate(self.masters)
-    ]
-    for place, (_, _, index) in enumerate(sorted(by_address)):
-        self.gate_order[place] = index
-    return 0
 
 
 cdef uint64_t engine_hash(bytes resource) noexcept:
@@ -64,7 +51,6 @@ cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) excep
             queue.rounds or wait_queue_is_trying(queue)
         ) else OUR_ENTRY_LEAVES
         release.gate = engine_gate(self, round_queue(release), now_ns)
-    return 0
 
 
 cdef int engine_send_to_gate(
@@ -111,7 +97,6 @@ cdef int engine_set_slot(Engine self, Round round, int slot, int64_t now_ns) exc
         slot = start
     slots_take(slots, slot, now_ns + round.terms.timeout_ns)
     round.resource = slot_key(name, slot)
-    return 0
 
 
 cdef int engine_on_slot_closed(Engine self, Round round, int64_t now_ns) except -1:
@@ -123,8 +108,11 @@ cdef int engine_on_slot_closed(Engine self, Round round, int64_t now_ns) except 
     if slot < 0:
         return 0
     if round.operation_code == OPERATION_RELEASE:
-        # Gone, it may be another's by now; unknown, it is as before.
-        return slots_give(slots, slot) if is_won else 0
+        if is_won:      # gone, it may be another's by now; unknown, it is as before
+            slots.taken_ns.pop(slot, None)
+            if slot not in slots.free:
+                slots.free.append(slot)
+        return 0
     if is_won:
         until_ns = round.opened_ns + round.terms.ttl_ms * NS_PER_MS
         return slots_take(slots, slot, until_ns)
@@ -132,21 +120,17 @@ cdef int engine_on_slot_closed(Engine self, Round round, int64_t now_ns) except 
         if round.verdict_code == VERDICT_TAKEN and not round_is_refused(round):
             return slots_take(slots, slot, now_ns + SLOT_SEEN_NS)
         slots.taken_ns.pop(slot, None)
-    return 0
 
 
 # --- queues ---------------------------------------------------------------------------
-# One queue: its first is opened, its entry at the gate is left, it is forgotten.
-#
-# A round that is opened here is left in the list `opened`, from which it is admitted in
-# the same pass (line), before any bytes are written.
+# One queue: its first is opened (left in the list `opened`, for the line), its entry at
+# the gate is left, it is forgotten.
 
 cdef enum:
     ASK_AGAIN_NS = 250_000_000
     SOON_NS = 1_000_000
     TRY_BEHIND_NS = 400_000_000             # times one's place
-
-cdef int64_t TRY_SLOT_NS = 1_000_000_000
+    TRY_SLOT_NS = 1_000_000_000
 
 cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 
@@ -173,7 +157,6 @@ cdef int engine_do(Engine self, WaitQueue queue, int action, int64_t now_ns) exc
         return engine_set_due(self, queue, now_ns + SOON_NS)
     if action == DO_LOOK_LATER:
         return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    return 0
 
 
 cdef int engine_open_waiting(
@@ -220,7 +203,6 @@ cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
         for round in rounds:
             round_give_up(round, reason, now_ns)
         engine_leave_if_empty(self, queue, now_ns)
-    return 0
 
 
 cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -247,7 +229,6 @@ cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
         queue.due_ns = NEVER_NS
         if self.queues.by_resource.get(queue.resource) is queue:
             del self.queues.by_resource[queue.resource]
-    return 0
 
 
 cdef int engine_set_queue_gate(
@@ -260,19 +241,17 @@ cdef int engine_set_queue_gate(
         queue.free_ns = 0
         if wait_queue_on(queue, EVENT_ELSEWHERE) == DO_LEAVE:
             engine_leave_queue(self, queue.resource, left, now_ns)
-    return 0
 
 
 cdef int engine_leave_queue(
     Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
-    if gate < 0 or (<Master>self.masters[gate]).state_code != MASTER_READY:
-        return 0
-    return engine_send_to_gate(
-        self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False), LEAVE_TERMS,
-        gate, by_source, now_ns,
-    )
+    if gate >= 0 and (<Master>self.masters[gate]).state_code == MASTER_READY:
+        engine_send_to_gate(
+            self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False),
+            LEAVE_TERMS, gate, by_source, now_ns,
+        )
 
 
 cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
@@ -286,7 +265,7 @@ cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
     if not wait_queue_is_known(queue):
         return False
     if permits:
-        every_ns = min(TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
+        every_ns = min(<int64_t>TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
     return queue.state == QUEUE_ASKED or now_ns - queue.tried_ns >= every_ns
 
 
@@ -305,7 +284,7 @@ cdef int engine_set_due(Engine self, Due work, int64_t due_ns) except -1:
 
 
 cdef int engine_add_due(Engine self, int64_t due_ns, object work) except -1:
-    engine_note_time(self, due_ns)
+    counters_note_due(self.counters, due_ns)
     return wait_queues_add_due(self.queues, due_ns, work)
 
 
@@ -314,18 +293,16 @@ cdef int engine_add_due(Engine self, int64_t due_ns, object work) except -1:
 #
 # A slow gate sets the pace of all hand-overs. How far a master is, each client sees
 # differently, so the gate itself keeps the agreement, for one resource: a client that
-# finds it slow (slowness) marks the queue there as moved, for 10 s, and again while it
-# waits. Then the scripts of that gate answer so, those entered are called, and all go
-# to the next master. What is remembered here (queues.moved) is what the gate replied,
-# never what was measured. A mark that is wrong, or lost, costs order, and up to 0.25 s
+# finds it slow (slowness) marks the queue there as moved, for 10 s, by its question.
+# Then the scripts of that gate answer so, those entered are called, and all go to the
+# next master. What is remembered here (queues.moved) is what the gate replied, never
+# what was measured. A mark that is over, wrong or lost costs order, and up to 0.25 s
 # until a release is found; where all masters have one, callers poll.
 
 cdef enum:
     MOVED_LEAST_MS = 1_000
     MOVED_MOST_MS = 10_000
-
-cdef int64_t MOVED_NS = 2_000_000_000    # where the gate has not answered for how long
-cdef int64_t MARK_AGAIN_NS = 5_000_000_000       # before it ends
+    MOVED_NS = 2_000_000_000     # where the gate has not answered for how long
 
 cdef bytes MOVING = b"4"
 
@@ -335,30 +312,6 @@ cdef inline bint engine_may_mark(Engine self, int gate) noexcept:
     return (
         (<Master>self.masters[gate]).slowness.is_slow and self.master_count > 2
         and len(self.queues.by_resource) <= MARKED_MOST
-    )
-
-
-cdef int engine_mark_again(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # Its queue is not at its first gate, which is slow still: before the mark there
-    # ends. The answer is how long the mark lasts now.
-    cdef Turn turn
-    cdef int first
-    if not self.queues.moved or (
-        wait_queues_moved(self.queues, queue.resource, now_ns + MARK_AGAIN_NS)
-    ):
-        return 0
-    first = engine_gate(self, queue.resource, now_ns, is_slow_too=True)
-    if first < 0 or first == queue.gate or not engine_may_mark(self, first):
-        return 0
-    wait_queues_on_moved(
-        self.queues, queue.resource, first, now_ns + MARK_AGAIN_NS + NS_PER_S, now_ns
-    )
-    turn = turn_new(now_ns, False)
-    turn.asked = [(queue, 0)]
-    turn.arguments = (b"0", MOVING)
-    return engine_send_to_gate(
-        self, OPERATION_ASK_TURN, (queue.resource,), turn, LEAVE_TERMS, first, False,
-        now_ns,
     )
 
 
@@ -375,9 +328,9 @@ cdef enum:
     PLACE_NS = 100_000                      # of each, behind the expiry of a slot
     AFTER_EXPIRY_NS = 1_500_000             # a server expires keys by whole ms
     CONTENDED_NS = 1_000_000_000
+    FREE_NS = 1_000_000_000
 
 cdef int64_t POLLED_NS = 10_000_000_000
-cdef int64_t FREE_NS = 1_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
     TURN_REFUSED = -1        # of several that are asked about together
@@ -416,16 +369,14 @@ cdef int engine_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except
     return engine_set_due(self, queue, queue.stay_until_ns)
 
 
-cdef int engine_end_stay(Engine self, Round release, int64_t now_ns) except -1:
+cdef WaitQueue engine_end_stay(Engine self, Round release, int64_t now_ns):
     # Before a release that is sent: those who came in the stay enter the queue there.
-    cdef WaitQueue queue
-    if release.keys is not None or not self.queues.by_resource:
-        return 0
-    queue = self.queues.by_resource.get(round_queue(release))
-    if queue is None or queue.stay_until_ns == 0:
-        return 0
-    queue.stay_until_ns = 0
-    return engine_on_queue(self, queue, EVENT_WAITING, now_ns) if queue.rounds else 0
+    cdef WaitQueue queue = self.queues.by_resource.get(round_queue(release))
+    if queue is not None and queue.stay_until_ns != 0:
+        queue.stay_until_ns = 0
+        if queue.rounds:
+            engine_on_queue(self, queue, EVENT_WAITING, now_ns)
+    return queue
 
 
 cdef int engine_send_questions(
@@ -446,7 +397,6 @@ cdef int engine_send_questions(
         keys.append(queue.resource)
         engine_set_queue_gate(self, queue, gate, now_ns)
         wait_queue_on(queue, EVENT_ASKED)
-        engine_mark_again(self, queue, now_ns)
         engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     turn.arguments = tuple(arguments)
     master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
@@ -543,9 +493,8 @@ cdef bint engine_is_left_free(
     # between two questions that found nobody notified, and none in between found a key.
     if left_ms != -2:
         queue.free_ns = 0
-    elif whose != TURN_OTHER and queue.free_ns == 0:
-        queue.free_ns = now_ns
     elif whose != TURN_OTHER:
+        queue.free_ns = queue.free_ns or now_ns
         return now_ns - queue.free_ns >= FREE_NS
     return False
 
@@ -602,6 +551,7 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     cdef Questions questions = self.queues.questions.get(gate)
     cdef Round head = wait_queue_head(queue)
+    cdef bint is_of_rate = head is not None and head.terms.is_of_rate
     cdef int64_t due_ns
     if gate < 0 or len(self.queues.by_resource) <= 1:
         return engine_ask(self, queue, now_ns)
@@ -610,12 +560,10 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
         questions.gate = gate
         questions.queues = []
         questions.due_ns = NEVER_NS
-    if head is not None and head.terms.is_of_rate:
-        questions.queues.insert(0, queue)
-        due_ns = max(now_ns, questions.asked_ns + RATES_EVERY_NS)
-    else:
-        questions.queues.append(queue)
-        due_ns = max(now_ns, questions.asked_ns + QUESTIONS_EVERY_NS)
+    questions.queues.insert(0 if is_of_rate else len(questions.queues), queue)
+    due_ns = max(now_ns, questions.asked_ns + (
+        RATES_EVERY_NS if is_of_rate else QUESTIONS_EVERY_NS
+    ))
     return engine_set_due(self, questions, due_ns) if due_ns < questions.due_ns else 0
 
 
@@ -685,7 +633,6 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         elif ask.gate == queue.gate:
             engine_on_queue_refused(self, queue, ask, now_ns)
         at += 4
-    return 0
 
 
 cdef int engine_on_moved(

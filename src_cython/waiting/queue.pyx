@@ -69,10 +69,9 @@ cdef enum:                   # what is to be done, in the order of QUEUE_ACTIONS
     DO_NOTE = 8                  # note the turn, for the round that is under way
     DO_RULE_OUT = 9              # "x": nothing, and it is a mistake of ours
 
-cdef dict QUEUE_ACTIONS = {
-    ".": 0, "ask": 1, "enter": 2, "open": 3, "try": 4, "leave": 5, "soon": 6,
-    "later": 7, "note": 8, "x": 9,
-}
+cdef dict QUEUE_ACTIONS = dict(zip(
+    ". ask enter open try leave soon later note x".split(), range(10)
+))
 
 # A cell is the next state, "*" where the action of the row is to be done; or another
 # action; or ".": nothing. In a cell without a state it remains as it is.
@@ -121,7 +120,6 @@ cdef int wait_queue_read_table() except -1:
             name = cell.strip("*")
             at.next = header.index(name) - 2 if name in header else state
             at.action = QUEUE_ACTIONS.get(action if "*" in cell else cell, 0)
-    return 0
 
 
 wait_queue_read_table()
@@ -141,8 +139,6 @@ cdef class Due:
 @cython.final
 @cython.internal
 cdef class WaitQueue(Due):
-    """The rounds of this process that wait for one resource."""
-
     cdef bytes resource
     cdef list rounds             # that wait, by the time since when
     cdef int state               # changed by wait_queue_on alone
@@ -226,7 +222,6 @@ cdef int wait_queue_open(
     wait_queue_on(self, EVENT_OPENED if is_last else EVENT_OPENED_NEXT)
     if self.trying is None:
         self.trying = round
-    return 0
 
 
 cdef int wait_queue_close(WaitQueue self, Round round) noexcept:
@@ -290,8 +285,6 @@ cdef class Questions(Due):
 @cython.final
 @cython.internal
 cdef class WaitQueues:
-    """The queues of one process."""
-
     cdef bytes waiter            # the name of this process, at every gate
     cdef tuple leaving           # the same, as the argument of a release
     cdef dict by_resource
@@ -339,11 +332,6 @@ cdef list wait_queues_drain_questions(Questions self):
     return queues[:count]
 
 
-cdef int64_t wait_queues_number(WaitQueues self) noexcept:
-    self.number += 1
-    return self.number
-
-
 cdef bint wait_queues_are_until(dict until_ns, object key, int64_t now_ns) except -1:
     # Whether a time that is kept for a resource, or a slot, is still to come.
     if not until_ns:
@@ -357,7 +345,6 @@ cdef int wait_queues_remember(dict kept, bytes resource, object value) except -1
     if len(kept) >= REMEMBERED_MOST:
         kept.clear()
     kept[resource] = value
-    return 0
 
 
 cdef uint64_t wait_queues_moved(
@@ -386,8 +373,8 @@ cdef int wait_queues_add_due(WaitQueues self, int64_t due_ns, object work) excep
         self.due = [entry for entry in self.due if wait_queues_counts(entry)]
         heapify(self.due)
         self.due_most = max(<Py_ssize_t>DUE_AT_LEAST, 2 * len(self.due))
-    heappush(self.due, (due_ns, wait_queues_number(self), work))
-    return 0
+    self.number += 1
+    heappush(self.due, (due_ns, self.number, work))
 
 
 cdef object wait_queues_take_due(WaitQueues self, int64_t now_ns):
@@ -431,8 +418,6 @@ cdef enum:                   # the replies of take_turn
 @cython.internal
 @cython.freelist(64)
 cdef class Turn:
-    """The place of one round in the queue of its resource."""
-
     cdef int64_t since_ns        # when its caller began to wait
     cdef int64_t until_ns        # when it tries a last time; NEVER_NS: it has no limit
     cdef int64_t pause_ns        # before this try, where the last ones were lost; or 0
@@ -501,7 +486,6 @@ cdef int turn_set_arguments(
     )
     if round.permits:
         self.arguments += (decimal_bytes(round.permits),)
-    return 0
 
 
 cdef void round_on_gate_reply(Round self, int reply) noexcept:

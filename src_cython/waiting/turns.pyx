@@ -28,10 +28,13 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
         ):
             return False
         master = <Master>self.masters[release.gate]
-        if master.native == FORM_SCRIPT or (
-            release.closed_ns - master.gate_script_ns <= GATE_SCRIPT_NS
+        if not release.is_held and (
+            master.native == FORM_SCRIPT
+            or release.closed_ns - master.gate_script_ns <= GATE_SCRIPT_NS
         ):
             return False
+        release.is_held = True
+        master.gate_script_ns = now_ns
     until_ns = min(release.deadline_ns, release.closed_ns + max(
         2 * (release.closed_ns - release.opened_ns), <int64_t>HELD_LEAST_NS
     ))
@@ -41,22 +44,8 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
     if now_ns >= until_ns:
         return False
     self.held.append(release)
-    engine_note_time(self, until_ns)
+    counters_note_due(self.counters, until_ns)
     return True
-
-
-cdef int engine_take_held(Engine self, int64_t now_ns) except -1:
-    # Let those end whose masters have answered, or take too long.
-    cdef Round release
-    cdef list held = self.held
-    self.held = []
-    for release in held:
-        if engine_hold(self, release, now_ns):
-            continue
-        if release.gate >= 0:
-            (<Master>self.masters[release.gate]).gate_script_ns = now_ns
-        self.closed.append(release)
-    return 0
 
 
 # --- idle keys ------------------------------------------------------------------------
@@ -179,7 +168,6 @@ cdef int engine_end_idle_key(Engine self, IdleKey idle, int64_t now_ns) except -
     self.is_notifying = True
     engine_queue(self, release, <uint64_t>-1, True, now_ns)
     engine_open_deferred(self, now_ns)      # no call may come that does
-    return 0
 
 
 cdef int engine_end_idle_keys(Engine self, int64_t now_ns) except -1:
@@ -190,7 +178,6 @@ cdef int engine_end_idle_keys(Engine self, int64_t now_ns) except -1:
         self.idle_keys.clear()
     finally:
         pass_end(collects)
-    return 0
 
 
 cdef int engine_check_idle_keys(Engine self, int64_t now_ns) except -1:
@@ -200,7 +187,6 @@ cdef int engine_check_idle_keys(Engine self, int64_t now_ns) except -1:
         self.deaf_epoch = self.counters.deaf_epoch
         engine_end_idle_keys(self, now_ns)
         engine_open_deferred(self, now_ns)
-    return 0
 
 
 cdef int engine_replace_idle_keys(Engine self, object work, int64_t now_ns) except -1:
@@ -212,16 +198,6 @@ cdef int engine_replace_idle_keys(Engine self, object work, int64_t now_ns) exce
                 idle = self.idle_keys.get(key)
                 if idle is not None:
                     engine_end_idle_key(self, <IdleKey>idle, now_ns)
-    return 0
-
-
-cdef int engine_hear_recalls(Engine self, int64_t now_ns) except -1:
-    # Before a key that may be idle is granted: an asker may have another gate than we.
-    cdef Master master
-    for master in self.masters:
-        if master.state_code == MASTER_READY and master.may_queue:
-            master_subscribe(master, self.queues.waiter, now_ns)
-    return 0
 
 
 cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
@@ -242,7 +218,6 @@ cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
         queue = self.queues.by_resource.get(key)
         if queue is None or (<WaitQueue>queue).gate != at:
             engine_leave_queue(self, key, at, now_ns, by_source=False)
-    return 0
 
 
 # --- turns ----------------------------------------------------------------------------
@@ -299,14 +274,6 @@ cdef int engine_note_contended(Engine self, bytes resource, int64_t now_ns) exce
     return wait_queues_remember(
         self.queues.contended_ns, resource, now_ns + CONTENDED_NS
     )
-
-
-cdef int engine_take_notified(Engine self, Master master, int64_t now_ns) except -1:
-    # A gate has notified another process, at our release, mostly after the quorum.
-    for resource in master.notified:
-        engine_note_contended(self, resource, now_ns)
-    master.notified = []
-    return 0
 
 
 cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
@@ -368,7 +335,6 @@ cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1
             notifying.may_hold = <uint64_t>1 << gate
             engine_queue(self, notifying, notifying.may_hold, True, now_ns)
     master.moved = []
-    return 0
 
 
 cdef int engine_pass_on(
@@ -418,8 +384,7 @@ cdef int engine_before_release(Engine self, Round release, int64_t now_ns) excep
     # is opened: it follows this release in the same write. Else the gate notifies.
     cdef WaitQueue queue
     if release.keys is None and self.queues.by_resource:
-        engine_end_stay(self, release, now_ns)
-        queue = self.queues.by_resource.get(round_queue(release))
+        queue = engine_end_stay(self, release, now_ns)
         if queue is not None and queue.state == QUEUE_FIRST and (
             queue.gate == engine_gate(self, queue.resource, now_ns)
             and round_may_have_slot(wait_queue_head(queue), round_slot(release))
@@ -464,7 +429,8 @@ cdef int engine_enter_queue(
 ) except -1:
     cdef Turn turn = <Turn>round.turn
     turn.queue = queue
-    turn.number = wait_queues_number(self.queues)
+    self.queues.number += 1
+    turn.number = self.queues.number
     if wait_queue_add(queue, round) > 0 and turn.pause_ns > 0:
         turn.is_kept = False      # an earlier round is being tried
     elif turn.is_kept and wait_queue_head(queue) is round:
