@@ -52,9 +52,7 @@ cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
     )
 
 
-cdef Drain drain_of(
-    Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns
-):
+cdef Drain drain_of(Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns):
     # Of the commands in flight now; any thread may call it, for it has the GIL.
     cdef Drain self = Drain.__new__(Drain)
     cdef InFlight in_flight
@@ -84,9 +82,7 @@ cdef Drain drain_of(
     return self
 
 
-cdef void drain_take_time(
-    Drain self, Engine engine, int64_t passed_ns
-) noexcept:
+cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept:
     # Since the last poll: time beyond a slice does not count.
     cdef int i
     if passed_ns <= 2 * self.slice_ns:
@@ -99,9 +95,7 @@ cdef void drain_take_time(
         )
 
 
-cdef int64_t engine_limit_ns(
-    Engine self, Drain drain, int64_t now_ns
-) noexcept:
+cdef int64_t engine_limit_ns(Engine self, Drain drain, int64_t now_ns) noexcept:
     # Until when to wait for the next reply, or else for a connection; 0: for nothing
     # any more. Any thread may call it.
     cdef Master master
@@ -140,8 +134,9 @@ cdef int64_t engine_limit_ns(
 cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -1:
     # Its caller has given it up: locks that it took are undone, releases are sent.
     cdef bint collects = pass_begin()
-    kept = (<Batch>work).waiter if type(work) is Batch else (<Round>work).waiter
     try:
+        # It may be the last reference to a task.
+        pass_keep((<Batch>work).waiter if type(work) is Batch else (<Round>work).waiter)
         if type(work) is Batch:
             batch_withdraw(<Batch>work)
             self.has_batch = True
@@ -152,7 +147,6 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
         engine_admit_left(self, now_ns)
     finally:
         pass_end(collects)
-    del kept      # it may be the last reference to a task
 
 
 cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:

@@ -278,7 +278,7 @@ cdef class Engine:
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         if fence:
             adopted.fencing = fencing_new(self.master_count, 0, 0)
-            (<Fencing>adopted.fencing).fence = fence
+            adopted.fencing.fence = fence
         adopted.token = token      # as it is, also where ours begin with our name
         adopted.closed_ns = now_ns
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)

@@ -10,7 +10,7 @@ cdef class Engine             # engine/engine
 cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
     # There was no memory in the middle of a change, so the round may be in no list: it
     # ends, or its caller would wait for ever.
-    cdef Turn turn = <Turn>round.turn
+    cdef Turn turn = round.turn
     counters_note_due(self.counters, now_ns)
     if turn is not None and turn.queue is not None and not turn.is_open:
         wait_queue_remove(turn.queue, round)
@@ -130,9 +130,7 @@ cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -
 
 
 # --- connections ----------------------------------------------------------------------
-# The connections of an engine: how many there are, opening those that are due, and
-# closing all.
-
+# How many connections there are, opening those that are due, and closing all.
 
 cdef struct Prospects:
     int opening              # connections on their way
@@ -147,8 +145,7 @@ cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
         if master.state_code == MASTER_READY:
             prospects.ready += 1
             prospects.voting += now_ns >= master.restart_guard.until_ns
-        elif master_is_opening(master):
-            prospects.opening += 1
+        prospects.opening += master_is_opening(master)
     return prospects
 
 
@@ -205,10 +202,9 @@ cdef bint engine_awaits_replies(Engine self) noexcept:
 
 
 cdef bint engine_is_connected_or_deferring(Engine self) noexcept:
-    # Whether there are connections, or releases for them.
     cdef Master master
     for master in self.masters:
-        if master.link.fd >= 0 or len(master.in_flight.deferred) > 0:
+        if master.link.fd >= 0 or master.in_flight.deferred:
             return True
     return False
 
@@ -284,10 +280,9 @@ cdef int engine_warn(Engine self, Master master, str text) except -1:
 # --- sending --------------------------------------------------------------------------
 # A round's commands, queued for the masters: once, or again.
 #
-# The engine moves no bytes and waits for nothing: it queues commands on connections and
-# entries in FIFOs. A driver does the rest.
-#
-# A command is made in each form that one of the masters is to be sent.
+# The engine moves no bytes and waits for nothing: it queues commands, in each form that
+# one of the masters is to be sent, on connections, and entries in FIFOs. A driver does
+# the rest.
 
 
 cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
@@ -517,9 +512,7 @@ cdef class Fences:
 
 
 cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
-    return (
-        wall_ns() if self.by_hand is None else now_ns + self.wall_offset_ns
-    ) // 1000
+    return (wall_ns() if self.by_hand is None else now_ns + self.wall_offset_ns) // 1000
 
 
 cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -1:
@@ -538,7 +531,7 @@ cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -
 
 cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1:
     # The second write of a round that is open, to those that need it; whether it is.
-    cdef Fencing fencing = <Fencing>round.fencing
+    cdef Fencing fencing = round.fencing
     cdef Master master
     cdef InFlightEntry entry = ENTRY_OF_ROUND
     cdef uint64_t bit
@@ -561,7 +554,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
 
 cdef int engine_learn_fence(Engine self, Round round, int64_t now_ns) except -1:
     cdef Fences fences = self.fences
-    cdef int64_t fence = (<Fencing>round.fencing).fence, ahead_us
+    cdef int64_t fence = round.fencing.fence, ahead_us
     if fence <= fences.proposed:
         return 0
     ahead_us = fence - engine_wall_us(self, now_ns)

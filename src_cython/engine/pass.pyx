@@ -12,7 +12,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             return 0
         round.is_submitted = True
         round.closed_list = self.closed
-        if round.turn is not None and not (<Turn>round.turn).is_open and (
+        if round.turn is not None and not round.turn.is_open and (
             engine_wait(self, round, now_ns)
         ):
             return 0
@@ -61,9 +61,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     release = engine_new_release(self, round, round.terms)
     # Notify nobody while the caller keeps waiting: it tries again, and the next in this
     # process, whose entry the gate may have by now, would try in vain.
-    if (
-        round.turn is None or round.verdict_code != VERDICT_TAKEN
-        or now_ns >= (<Turn>round.turn).until_ns
+    if round.turn is None or round.verdict_code != VERDICT_TAKEN or (
+        now_ns >= round.turn.until_ns
     ):
         if release.keys is None:
             engine_end_stay(self, release, now_ns)
@@ -88,9 +87,7 @@ cdef enum:
 cdef class Admission:
     cdef Round round             # that waits for connections
     cdef int64_t began_ns
-    cdef int64_t deadline_ns
     cdef int64_t limit_ns        # once it is decided: how long the others still get
-    cdef bint is_decided
 
 
 cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
@@ -116,8 +113,7 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
 
 
 cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
-    # Those whose turn it is, and the one behind a release: in the same pass, so in the
-    # same write.
+    # Those whose turn it is, and the one behind a release, in the same write.
     while self.opened:
         engine_take_in(self, <Round>self.opened.pop(0), now_ns)
 
@@ -137,8 +133,7 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
         ))
     admission.round = round
     admission.began_ns = now_ns
-    admission.deadline_ns = now_ns + patience_ns
-    admission.limit_ns = admission.deadline_ns
+    admission.limit_ns = now_ns + patience_ns
     self.admissions[round] = admission
     round.is_submitted = True
     round.closed_list = self.closed
@@ -227,13 +222,12 @@ cdef bint admission_is_over(
     cdef int64_t grace_ns
     if prospects.opening == 0:
         return True
-    if not admission.is_decided and not admission.round.is_connecting:
+    if not admission.round.is_connecting:
         if admission.round.operation_code == OPERATION_ACQUIRE:
             ready = prospects.voting
         if ready >= self.quorum or ready + prospects.opening < self.quorum:
             grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
-            admission.is_decided = True
-            admission.limit_ns = min(admission.deadline_ns, now_ns + grace_ns)
+            admission.limit_ns = min(admission.limit_ns, now_ns + grace_ns)
             counters_note_due(self.counters, admission.limit_ns)
     return now_ns >= admission.limit_ns
 
@@ -244,9 +238,9 @@ cdef bint admission_is_over(
 
 
 cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1:
-    if round.fencing is not None and engine_write_fence(self, round, now_ns):
-        return 0
-    if engine_hold(self, round, now_ns):
+    if round.fencing is not None and engine_write_fence(self, round, now_ns) or (
+        engine_hold(self, round, now_ns)
+    ):
         return 0
     if not round.is_connecting or round.operation_code == OPERATION_PING:
         engine_on_closed(self, round, now_ns)
@@ -370,10 +364,10 @@ cdef int engine_reset_after_fork(Engine self) except -1:
         round_give_up(round, "the process forked", now_ns)
         round.is_finished = True
         if type(round.waiter) is Batch:
-            batch_give_up(<Batch>round.waiter, round)
+            batch_withdraw(<Batch>round.waiter, round)
         round.waiter = None
     for batch in self.batches:
-        batch_give_up(<Batch>batch, <Round>(<Batch>batch).rounds[0])
+        batch_withdraw(<Batch>batch, <Round>(<Batch>batch).rounds[0])
     self.admissions.clear()
     self.batches.clear()
     self.closed.clear()

@@ -65,7 +65,7 @@ cdef void fencing_on_granted(
     Round round, int master, bint is_written, object reply
 ) noexcept:
     # Before its vote: the reply of a script, at a gate or not, or to the second write.
-    cdef Fencing self = <Fencing>round.fencing
+    cdef Fencing self = round.fencing
     if is_written:
         self.known[master] = self.fence
     else:
@@ -74,17 +74,15 @@ cdef void fencing_on_granted(
 
 cdef bint fencing_is_short(Round round, int master) noexcept:
     # Whether the master has granted a round that is open, under less than its number.
-    cdef Fencing self = <Fencing>round.fencing
-    return (
-        round.verdict_code == VERDICT_OPEN and 0 < self.known[master] < self.fence
-    )
+    cdef Fencing self = round.fencing
+    return round.verdict_code == VERDICT_OPEN and 0 < self.known[master] < self.fence
 
 
 cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
     # Whether a second write begins, now that a quorum has granted: the round is open
     # for as long again. A single try ends in two round timeouts, with its wait for
     # connections.
-    cdef Fencing self = <Fencing>round.fencing
+    cdef Fencing self = round.fencing
     cdef int64_t until_ns = round.deadline_ns + now_ns - round.opened_ns
     cdef int i, having = 0
     if self.fence or round.counts[VOTE_GRANTED] < round_quorum(round) or (
@@ -112,7 +110,6 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
 
 cdef int fencing_report(Round round) except -1:
     # To the engine, which writes it (engine/masters) behind the replies of this step.
-    cdef Fencing self = <Fencing>round.fencing
-    if round.closed_list is not None and not self.is_reported:
-        self.is_reported = True
+    if round.closed_list is not None and not round.fencing.is_reported:
+        round.fencing.is_reported = True
         round.closed_list.append(round)

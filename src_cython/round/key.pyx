@@ -68,8 +68,7 @@ cdef class KindEncoder:
 
 cdef enum:
     PERMITS_MOST = 1024
-
-cdef int64_t SLOT_SEEN_NS = 250_000_000      # a slot that was seen taken counts so
+    SLOT_SEEN_NS = 250_000_000       # a slot that was seen taken counts so
 
 
 @cython.final

@@ -35,16 +35,15 @@ cdef bint round_is_plain(Round grant) noexcept:
 cdef bint round_may_be_given(Round grant, Round next, int64_t now_ns) noexcept:
     # Whether it serves the caller of the other as well as a round would.
     cdef Terms terms = next.terms
-    if (
+    return not (
         next.is_opened or next.is_finished or next.fencing is not None
         or next.kind != grant.kind or type(next.waiter) is Batch
         or grant.terms.ttl_ms > terms.ttl_ms
         or grant.terms.linger_ns != terms.linger_ns
         or grant.terms.is_of_rate != terms.is_of_rate      # a window is no hold
         or not round_may_have_slot(next, round_slot(grant))
-    ):
-        return False
-    return round_valid_until_ns(grant) - now_ns >= round_validity_at_worst_ns(terms)
+        or round_valid_until_ns(grant) - now_ns < round_validity_at_worst_ns(terms)
+    )
 
 
 cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
@@ -169,11 +168,10 @@ cdef class TokenUse:
 cdef bint token_use_is_held(TokenUse self, int64_t now_ns) noexcept:
     # Whether a lease is valid, or may become so.
     cdef Round last = self.last
-    if last is None or last.operation_code == OPERATION_RELEASE:
-        return False
-    if last.operation_code == OPERATION_ACQUIRE and not last.is_finished:
-        return True
-    return now_ns < token_use_valid_until_ns(self)
+    return last is not None and last.operation_code != OPERATION_RELEASE and (
+        last.operation_code == OPERATION_ACQUIRE and not last.is_finished
+        or now_ns < token_use_valid_until_ns(self)
+    )
 
 
 cdef int64_t token_use_valid_until_ns(TokenUse self) noexcept:

@@ -77,8 +77,8 @@ cdef class Round:
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                    # per master: error text or detail, or None
     cdef tuple token_uses                # of TokenUse; None: its token is our own
-    cdef object turn                     # its Turn, where it waits for one; or None
-    cdef object fencing                  # its Fencing; None: an ACQUIRE without, others
+    cdef Turn turn                       # its Turn, where it waits for one; or None
+    cdef Fencing fencing                 # its Fencing; None: an ACQUIRE without, others
     cdef VoteCell *cells                 # `few`, or allocated where those are too few
     # Thousands of leases hold a round each: from here on the smallest types, by size.
     cdef public int attempt              # number within its acquire, from 1
@@ -141,8 +141,7 @@ cdef class Round:
 
     @property
     def valid_until_ns(self):
-        """The end of the validity if the round is won: t0 + ttl - drift; 0 before t0.
-        """
+        """The end of its validity, if it is won: t0 + ttl - drift; 0 before t0."""
         return round_valid_until_ns(self) if self.is_opened else 0
 
     @property
@@ -153,9 +152,7 @@ cdef class Round:
     @property
     def fence(self):
         """The number of this grant, once it is won; None: without fencing."""
-        if self.fencing is None:
-            return None
-        return (<Fencing>self.fencing).fence or None
+        return None if self.fencing is None else self.fencing.fence or None
 
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
@@ -203,14 +200,14 @@ cdef class Round:
     def keeps_turn(self):
         """Whether the gate had set the key of this round, which was lost elsewhere."""
         return self.turn is not None and self.verdict_code == VERDICT_TAKEN and (
-            (<Turn>self.turn).gate_reply in (GATE_SET, GATE_SET_FIRST)
+            self.turn.gate_reply in (GATE_SET, GATE_SET_FIRST)
         )
 
     def lost_turns(self, int before):
         """Count the turns lost in a row: `before` it, and its own, where it was tried
         as its turn, as far as the gate knew. None where the gate had notified it, for
         mostly there was a release, or refused it: a key was there, or another first."""
-        cdef Turn turn = <Turn>self.turn
+        cdef Turn turn = self.turn
         cdef bint had_turn = turn is not None and turn.is_open and not turn.is_probe
         if turn is not None and (turn.is_notified or not had_turn and (
             turn.gate_reply in (GATE_TAKEN, GATE_REFUSED)
@@ -403,7 +400,7 @@ cdef int round_on_vote(
 
 cdef int round_report_closed(Round self) except -1:
     if self.verdict_code != VERDICT_OPEN and self.closed_list is not None:
-        if self.fencing is None or not (<Fencing>self.fencing).is_reported:
+        if self.fencing is None or not self.fencing.is_reported:
             self.closed_list.append(self)
         self.closed_list = None
 
@@ -662,17 +659,13 @@ cdef bint batch_expired_before_return(Batch self, int64_t now_ns) noexcept:
     return self.failure is not None and batch_is_given_up(self)
 
 
-cdef void batch_withdraw(Batch self) noexcept:
-    # The caller has given it up: rounds not sent yet never are, except releases.
+cdef void batch_withdraw(Batch self, Round failure=None) noexcept:
+    # The caller has given it up, or the process has forked: no waiter is woken, and
+    # rounds not sent yet never are, except releases.
     self.waiter = None
     self.is_submitted = True      # a follower with it may still come
     self.is_withdrawn = self.is_finished = True
     self.next = len(self.rounds)
-
-
-cdef void batch_give_up(Batch self, Round failure) noexcept:
-    # In a forked child: nothing more of it is sent, and no waiter woken.
-    batch_withdraw(self)
     if self.failure is None:
         self.failure = failure
 

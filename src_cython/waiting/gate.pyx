@@ -148,7 +148,7 @@ cdef int engine_do(Engine self, WaitQueue queue, int action, int64_t now_ns) exc
     if action == DO_ENTER:
         return engine_ask_in_stay(self, queue, now_ns)
     if action == DO_OPEN:
-        return engine_open_waiting(self, queue, wait_queue_head(queue), now_ns)
+        return engine_open_waiting(self, wait_queue_head(queue), now_ns)
     if action == DO_TRY:
         return engine_try(self, queue, now_ns)
     if action == DO_LEAVE:
@@ -159,11 +159,10 @@ cdef int engine_do(Engine self, WaitQueue queue, int action, int64_t now_ns) exc
         return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
 
 
-cdef int engine_open_waiting(
-    Engine self, WaitQueue queue, Round round, int64_t now_ns
-) except -1:
+cdef int engine_open_waiting(Engine self, Round round, int64_t now_ns) except -1:
     # It is its turn, or the end of its time.
-    cdef Turn turn = <Turn>round.turn
+    cdef Turn turn = round.turn
+    cdef WaitQueue queue = turn.queue
     cdef int gate = engine_gate(self, queue.resource, now_ns)
     cdef Round next = wait_queue_behind(queue, round)
     if round_wants_slot(round):
@@ -188,7 +187,7 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
     queue.rounds = []
     wait_queue_on(queue, EVENT_NO_GATE)
     for round in rounds:
-        turn_spend(<Turn>round.turn, round, self.round_trip_ns, now_ns)
+        turn_spend(round.turn, round, self.round_trip_ns, now_ns)
         round.turn = None
     return engine_forget_queue(self, queue)
 
@@ -274,8 +273,8 @@ cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     cdef Round head = wait_queue_head(queue)
     if queue.state == QUEUE_ASKED:
         queue.place = 0
-    (<Turn>head.turn).is_probe = True
-    return engine_open_waiting(self, queue, head, now_ns)
+    head.turn.is_probe = True
+    return engine_open_waiting(self, head, now_ns)
 
 
 cdef int engine_set_due(Engine self, Due work, int64_t due_ns) except -1:
@@ -344,9 +343,7 @@ cdef bytes NEW_ENTRY = b"1"
 cdef bytes FIRST_QUESTION = b"2"       # of a connection: it asks for the rights, too
 cdef bytes PAUSED_ENTRY = b"3"         # its turn was lost often: it wants none
 
-cdef str QUEUE_OF_ANOTHER = (
-    ": is there another use of its key fastredlock:queue:...?"
-)
+cdef str QUEUE_OF_ANOTHER = ": is there another use of its key fastredlock:queue:...?"
 
 
 cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -409,17 +406,16 @@ cdef tuple engine_question_arguments(
     Engine self, WaitQueue queue, int gate, int64_t now_ns
 ):
     cdef Round head = wait_queue_head(queue)
-    cdef Turn turn = <Turn>head.turn
     cdef bytes how = (
         FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
         else MOVING if engine_may_mark(self, gate)
-        else PAUSED_ENTRY if turn_is_paused(turn)
+        else PAUSED_ENTRY if turn_is_paused(head.turn)
         else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
         else NEW_ENTRY
     )
     if head.permits:
         how += b"#" + decimal_bytes(head.permits)
-    return turn_waited_us(turn.since_ns, now_ns), how
+    return turn_waited_us(head.turn.since_ns, now_ns), how
 
 
 cdef int engine_take_answer(
@@ -446,10 +442,10 @@ cdef int engine_take_answer(
         return engine_on_queue(self, queue, EVENT_OURS, now_ns)
     queue.place = place
     wait_queue_on(queue, EVENT_NOBODY if place == 0 else EVENT_OTHERS)
-    if turn_is_paused(<Turn>head.turn):
+    if turn_is_paused(head.turn):
         if place == 0 and left == -2:
             return 0
-        (<Turn>head.turn).is_kept = False      # the gate knows when
+        head.turn.is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
     if engine_is_left_free(queue, whose, left_ms, now_ns):
         # As if there were no queue: the gate is sent a SET, as each master is, for its
@@ -524,9 +520,7 @@ cdef int engine_on_queue_refused(
             f"callers cannot wait in turn for a resource here ({text}), and poll "
             "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
         ])
-        wait_queues_remember(
-            self.queues.polled_ns, queue.resource, now_ns + POLLED_NS
-        )
+        wait_queues_remember(self.queues.polled_ns, queue.resource, now_ns + POLLED_NS)
     return engine_stop_waiting(self, queue, now_ns)
 
 
@@ -564,7 +558,8 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
     due_ns = max(now_ns, questions.asked_ns + (
         RATES_EVERY_NS if is_of_rate else QUESTIONS_EVERY_NS
     ))
-    return engine_set_due(self, questions, due_ns) if due_ns < questions.due_ns else 0
+    if due_ns < questions.due_ns:
+        engine_set_due(self, questions, due_ns)
 
 
 cdef int engine_ask_together(
@@ -616,13 +611,13 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     cdef list answers = None
     if ask.verdict_code == VERDICT_WON:
         answers = ask.details[ask.gate]
-        if len(answers) != 4 * len((<Turn>ask.turn).asked):
+        if len(answers) != 4 * len(ask.turn.asked):
             return 0
     elif not (ask.cells[ask.gate].vote == VOTE_FAILED and (
         ask.cells[ask.gate].answered_us
     )):
         return 0
-    for queue, number in (<Turn>ask.turn).asked:
+    for queue, number in ask.turn.asked:
         if answers is not None and (ask.keys is None or answers[at] != TURN_REFUSED):
             engine_take_answer(
                 self, queue, number, ask.gate, answers[at:at + 4], now_ns

@@ -187,8 +187,8 @@ cdef inline bint wait_queue_is_known(WaitQueue self) noexcept:
 cdef Py_ssize_t wait_queue_add(WaitQueue self, Round round) except -1:
     # Most have begun later than all that wait. Return how many have not.
     cdef Py_ssize_t at = len(self.rounds)
-    cdef int64_t since_ns = (<Turn>round.turn).since_ns
-    while at > 0 and (<Turn>(<Round>self.rounds[at - 1]).turn).since_ns > since_ns:
+    cdef int64_t since_ns = round.turn.since_ns
+    while at > 0 and (<Round>self.rounds[at - 1]).turn.since_ns > since_ns:
         at -= 1
     self.rounds.insert(at, round)
     if at == 0:
@@ -213,8 +213,8 @@ cdef int wait_queue_open(
 ) except -1:
     # Its turn, or the end of its time. The gate is told of the next by its command.
     wait_queue_remove(self, round)
-    (<Turn>round.turn).is_open = True
-    (<Turn>round.turn).next_number = 0 if next is None else (<Turn>next.turn).number
+    round.turn.is_open = True
+    round.turn.next_number = 0 if next is None else next.turn.number
     round.gate = gate
     self.tried_ns = now_ns
     self.free_ns = 0
@@ -226,15 +226,14 @@ cdef int wait_queue_open(
 
 cdef int wait_queue_close(WaitQueue self, Round round) noexcept:
     # A round has its verdict. Return what is to be done.
-    cdef Turn turn = <Turn>round.turn
     if self.trying is not round:
         return wait_queue_on(self, EVENT_STRAYED)
     if round.verdict_code != VERDICT_WON:
         return wait_queue_on(self, EVENT_LOST)
-    if turn.gate_reply == GATE_TAKEN or round.gate < 0:
+    if round.turn.gate_reply == GATE_TAKEN or round.gate < 0:
         # By a quorum without it, or out of turn: we are queued.
         return wait_queue_on(self, EVENT_WON_BESIDE)
-    return wait_queue_on(self, EVENT_WON if turn.next_number else EVENT_WON_LAST)
+    return wait_queue_on(self, EVENT_WON if round.turn.next_number else EVENT_WON_LAST)
 
 
 cdef Round wait_queue_head(WaitQueue self):
@@ -249,7 +248,7 @@ cdef Round wait_queue_behind(WaitQueue self, Round round):
 
 cdef inline int64_t wait_queue_number(WaitQueue self) noexcept:
     # That of the first here; 0: there is none.
-    return (<Turn>(<Round>self.rounds[0]).turn).number if self.rounds else 0
+    return (<Round>self.rounds[0]).turn.number if self.rounds else 0
 
 
 # --- wait queues ----------------------------------------------------------------------
@@ -391,9 +390,7 @@ cdef bint wait_queues_counts(tuple entry) except -1:
     if isinstance(entry[2], Due):
         return (<Due>entry[2]).due_ns == <int64_t>entry[0]
     round = <Round>entry[2]
-    return round.turn is not None and not round.is_finished and (
-        not (<Turn>round.turn).is_open
-    )
+    return round.turn is not None and not round.is_finished and not round.turn.is_open
 
 
 # --- turn -----------------------------------------------------------------------------
@@ -482,7 +479,7 @@ cdef int turn_set_arguments(
         round_ttl(round),
         waiter,
         turn_waited_us(self.since_ns, now_ns),
-        b"-1" if next is None else turn_waited_us((<Turn>next.turn).since_ns, now_ns),
+        b"-1" if next is None else turn_waited_us(next.turn.since_ns, now_ns),
     )
     if round.permits:
         self.arguments += (decimal_bytes(round.permits),)
@@ -491,7 +488,7 @@ cdef int turn_set_arguments(
 cdef void round_on_gate_reply(Round self, int reply) noexcept:
     # What the gate replies to one that waits in turn, beside its vote; perhaps behind
     # the verdict.
-    cdef Turn turn = <Turn>self.turn
+    cdef Turn turn = self.turn
     turn.gate_reply = reply
     if reply == GATE_SET_FIRST and turn.queue is not None and turn.next_number and (
         turn.next_number == wait_queue_number(turn.queue)
@@ -502,7 +499,7 @@ cdef void round_on_gate_reply(Round self, int reply) noexcept:
 
 cdef bint round_is_refused(Round self) noexcept:
     # Whether the gate has refused it: somebody waits longer.
-    return self.turn is not None and (<Turn>self.turn).gate_reply == GATE_REFUSED
+    return self.turn is not None and self.turn.gate_reply == GATE_REFUSED
 
 
 cdef inline int round_quorum(Round self) noexcept:

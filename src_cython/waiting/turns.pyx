@@ -106,9 +106,7 @@ cdef bint engine_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
         and grant.cells[gate].vote in (VOTE_GRANTED, VOTE_PENDING)
         and (<Master>self.masters[gate]).is_subscribed
         and grant.resource not in self.queues.by_resource
-        and not wait_queues_are_until(
-            self.queues.contended_ns, grant.resource, now_ns
-        )
+        and not wait_queues_are_until(self.queues.contended_ns, grant.resource, now_ns)
         and round_lingers_until_ns(grant, now_ns) != 0
     )
 
@@ -116,10 +114,8 @@ cdef bint engine_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
 cdef bint engine_is_watched(Engine self) except -1:
     # Whether recalls are read by now. A thread that is only started here may find one
     # that came before, while the lease was held: the next key lingers.
-    if self.watcher is not None:
-        return True
-    if self.watch is None or is_exiting:
-        return False
+    if self.watcher is not None or self.watch is None or is_exiting:
+        return self.watcher is not None
     self.watcher = True
     try:
         watcher = self.watch(self, self.driver)
@@ -240,7 +236,7 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
     # A round that waited has its verdict. Lost, its caller mostly comes back at once.
     # Beside a slot that is won there are others, which other processes release, or
     # which expire: of a rate nobody is notified.
-    cdef Turn turn = <Turn>round.turn
+    cdef Turn turn = round.turn
     cdef WaitQueue queue = turn.queue
     cdef list freed
     cdef int action
@@ -288,7 +284,7 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
             resource = name
             queue = self.queues.by_resource.get(name)
     if queue is not None and wait_queue_on(queue, EVENT_TURN) == DO_NOTE:
-        (<Turn>queue.trying.turn).is_notified = True  # lost, it tries again
+        queue.trying.turn.is_notified = True  # lost, it tries again
         if slot >= 0 and slot != round_slot(queue.trying):
             queue.freed.append(slot)
         return 0
@@ -299,7 +295,7 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
         return engine_pass_on(self, resource, master, now_ns)
     self.counters.turns_told += 1
     queue.is_alone = False
-    (<Turn>wait_queue_head(queue).turn).is_notified = True
+    wait_queue_head(queue).turn.is_notified = True
     return engine_open_slot(self, queue, slot, now_ns)
 
 
@@ -312,7 +308,7 @@ cdef int engine_open_slot(
     if not round_may_have_slot(head, slot):
         return engine_ask(self, queue, now_ns)
     queue.slot = slot
-    return engine_open_waiting(self, queue, head, now_ns)
+    return engine_open_waiting(self, head, now_ns)
 
 
 cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1:
@@ -427,7 +423,7 @@ cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
 cdef int engine_enter_queue(
     Engine self, WaitQueue queue, Round round, int64_t now_ns
 ) except -1:
-    cdef Turn turn = <Turn>round.turn
+    cdef Turn turn = round.turn
     turn.queue = queue
     self.queues.number += 1
     turn.number = self.queues.number
@@ -448,12 +444,11 @@ cdef int engine_enter_queue(
 
 cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
     # Its caller has given it up.
-    cdef WaitQueue queue = (<Turn>round.turn).queue
+    cdef WaitQueue queue = round.turn.queue
     if queue is None:
         return 0
-    if (<Turn>round.turn).is_open:
-        if queue.trying is round:
-            wait_queue_on(queue, EVENT_LOST)
+    if queue.trying is round:
+        wait_queue_on(queue, EVENT_LOST)
     elif wait_queue_remove(queue, round) and queue.rounds:
         return engine_on_queue(self, queue, EVENT_WAITING, now_ns)
     return engine_leave_if_empty(self, queue, now_ns)
@@ -479,9 +474,9 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
             del self.idle_keys[idle.round.resource]
             engine_end_idle_key(self, idle, now_ns)
     else:
-        turn = <Turn>(<Round>work).turn
+        turn = (<Round>work).turn
         if turn.is_kept or now_ns >= turn.until_ns:
-            engine_open_waiting(self, turn.queue, <Round>work, now_ns)
+            engine_open_waiting(self, <Round>work, now_ns)
     return True
 
 
@@ -564,7 +559,7 @@ cdef bint engine_join_stay(
         return False
     round = <Round>work
     if round.turn is None or round.is_submitted or (
-        (<Turn>round.turn).is_open or (<Turn>round.turn).is_kept
+        round.turn.is_open or round.turn.is_kept
     ):
         return False
     queue = self.queues.by_resource.get(round_queue(round))
