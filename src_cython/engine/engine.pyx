@@ -187,13 +187,9 @@ cdef class Engine:
     def new_round(self, int operation, keys not None, bytes token not None,
                   Terms terms not None, int attempt=0, int64_t began_ns=0,
                   int64_t left_ns=0):
-        """Make a round of this engine's masters; nothing is sent yet.
-
-        `keys` are one key, bytes, or a tuple of several, sorted and distinct: then the
-        round is of all of them or of none. The key_prefix is put in front of each.
-        `attempt`: its number within an acquire that began at `began_ns` and has
-        `left_ns` left.
-        """
+        """Make a round of one key, or of all of several, sorted and distinct, with the
+        key_prefix in front of each; nothing is sent yet. `attempt`: its number within
+        an acquire that began at `began_ns` and has `left_ns` left."""
         cdef Round round
         round_check_operation(operation)
         round = engine_new_round(self, operation, keys, token, terms)
@@ -221,10 +217,8 @@ cdef class Engine:
         return engine_has_no_slot(self, permits, now_ns)
 
     def new_inspections(self, Permits permits not None, Terms terms not None):
-        """Make a batch of INSPECT rounds: of a semaphore's slots, and of its queue.
-
-        The last one is of the queue's name, which no slot has.
-        """
+        """Make a batch of INSPECT rounds: of a semaphore's slots, and of its queue's
+        name, which no slot has."""
         cdef int slot
         name = engine_keys(self, permits)
         keys = [slot_key(name, slot) for slot in range(permits.count)]
@@ -243,12 +237,10 @@ cdef class Engine:
         return round
 
     def new_ping(self, bytes key not None, Terms terms not None, int64_t left_ns):
-        """Make a round that asks each master whether it would vote now.
-
-        It connects to all that are not, also in back-off, and asks by a SET of the key
-        for terms.ttl_ms. It ends after left_ns at the latest; connections get what
-        terms.timeout_ns leaves of that.
-        """
+        """Make a round that asks each master whether it would vote now, by a SET of
+        the key for terms.ttl_ms. It connects to all that are not, also in back-off. It
+        ends after left_ns at the latest; connections get what terms.timeout_ns leaves
+        of that."""
         cdef Round round = self.new_round(OPERATION_INSPECT, key, b"-", terms)
         round.operation_code = OPERATION_PING      # nobody else can make one
         round.is_connecting = True
@@ -260,21 +252,16 @@ cdef class Engine:
         return engine_new_extension(self, lease, terms)
 
     def new_release(self, Round lease not None, Terms terms not None):
-        """Make the round that releases what an ACQUIRE round took.
-
-        From now on no extension of it is sent.
-        """
+        """Make the round that releases what an ACQUIRE round took: from now on no
+        extension of it is sent."""
         return engine_new_release(self, lease, terms)
 
     def new_adopted(
         self, keys not None, bytes token not None, Terms terms not None,
         int64_t fence=0, int64_t now_ns=0,
     ):
-        """Make an ACQUIRE round for a key, or keys, that another process took.
-
-        fence: the number that it was taken under; 0: not known. now_ns: when it was
-        adopted.
-        """
+        """Make an ACQUIRE round for what another process took. fence: its number; 0:
+        not known. now_ns: when it was adopted."""
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         if fence:
             adopted.fencing = fencing_new(self.master_count, 0, 0)
@@ -287,10 +274,8 @@ cdef class Engine:
 
 def new_acquires(Engine engine not None, list keys not None, Terms terms not None,
                  list tokens not None, int64_t began_ns=0):
-    """Make a batch of ACQUIRE rounds, one per key, each with its token.
-
-    began_ns: when their caller began.
-    """
+    """Make a batch of ACQUIRE rounds, one per key, each with its token, whose caller
+    began at began_ns."""
     cdef Py_ssize_t i
     cdef Round round
     cdef list rounds = []

@@ -32,10 +32,7 @@ cdef KeyOfKind key_set(KeyOfKind self, bytes name, int kind, int count):
 
 
 cdef class KindEncoder:
-    """Make a KeyOfKind of a resource.
-
-    `encode`: from a resource to its key, or an error.
-    """
+    """Make a KeyOfKind of a resource, whose key `encode` returns."""
 
     cdef readonly object encode
     cdef readonly int kind

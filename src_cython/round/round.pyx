@@ -14,10 +14,8 @@ cdef enum:
 @cython.final
 @cython.freelist(16)
 cdef class Terms:
-    """The times of a round: fixed before it, shared by all rounds alike.
-
-    Without expiry the SET has no PX, and ttl_ms is how long we count on the key.
-    """
+    """The times of a round: fixed before it, shared by all rounds alike. Without
+    expiry the SET has no PX, and ttl_ms is how long we count on the key."""
 
     cdef readonly int64_t ttl_ms
     cdef readonly int64_t drift_ns
@@ -181,14 +179,12 @@ cdef class Round:
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
         bint has_waited=False, int64_t pause_ns=0,
     ):
-        """Wait in the queue of the resource before it is opened.
-
-        since_ns: when its caller began to wait; until_ns: when it is opened at the
-        latest, -1: no limit. keeps_turn: its last round had its turn, and lost it by a
-        master that had not seen the release. has_waited: in an earlier round.
-        pause_ns: before it is opened, unless the gate notifies it of its turn; those
-        behind it in this process wait as long.
-        """
+        """Wait in the queue of the resource before it is opened. since_ns: when its
+        caller began to wait; until_ns: when it is opened at the latest, -1: no limit.
+        keeps_turn: its last round had its turn, and lost it by a master that had not
+        seen the release. has_waited: in an earlier round. pause_ns: before it is
+        opened, unless the gate notifies it of its turn; those behind it in this process
+        wait as long."""
         self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited, pause_ns)
 
     @property

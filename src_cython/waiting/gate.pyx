@@ -17,7 +17,7 @@ cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     cdef int i, first
     cdef uint64_t moved = 0
     if self.queues.moved:
-        moved = wait_queues_moved(self.queues, resource, now_ns)
+        moved = wait_queues_moved(self.queues.moved, resource, now_ns)
     if not self.scripts.keeps_queues:
         return -1
     first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
@@ -174,7 +174,7 @@ cdef int engine_open_waiting(Engine self, Round round, int64_t now_ns) except -1
     engine_set_queue_gate(self, queue, gate, now_ns)
     engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     self.opened.append(round)
-    turn_spend(turn, round, self.round_trip_ns, now_ns)
+    turn_spend(round, self.round_trip_ns, now_ns)
     return wait_queue_open(queue, round, next, gate, now_ns)
 
 
@@ -187,7 +187,7 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
     queue.rounds = []
     wait_queue_on(queue, EVENT_NO_GATE)
     for round in rounds:
-        turn_spend(round.turn, round, self.round_trip_ns, now_ns)
+        turn_spend(round, self.round_trip_ns, now_ns)
         round.turn = None
     return engine_forget_queue(self, queue)
 

@@ -346,14 +346,12 @@ cdef int wait_queues_remember(dict kept, bytes resource, object value) except -1
     kept[resource] = value
 
 
-cdef uint64_t wait_queues_moved(
-    WaitQueues self, bytes resource, int64_t now_ns
-) noexcept:
+cdef uint64_t wait_queues_moved(dict moved, bytes resource, int64_t now_ns) noexcept:
     # The masters that have replied that its queue is not there.
-    moved = <tuple>self.moved.get(resource)
-    if moved is None or now_ns >= <int64_t>moved[0]:
+    found = <tuple>moved.get(resource)
+    if found is None or now_ns >= <int64_t>found[0]:
         return 0
-    return <uint64_t>moved[1]
+    return <uint64_t>found[1]
 
 
 cdef int wait_queues_on_moved(
@@ -361,7 +359,7 @@ cdef int wait_queues_on_moved(
 ) except -1:
     # Of several the first to end ends all: they are asked again.
     cdef uint64_t bit = <uint64_t>1 << gate
-    cdef uint64_t others = wait_queues_moved(self, resource, now_ns) & ~bit
+    cdef uint64_t others = wait_queues_moved(self.moved, resource, now_ns) & ~bit
     if others:
         until_ns = min(until_ns, <int64_t>self.moved[resource][0])
     return wait_queues_remember(self.moved, resource, (until_ns, others | bit))
@@ -451,14 +449,11 @@ cdef bint turn_is_paused(Turn self) noexcept:
     return self.is_kept and self.pause_ns > 0
 
 
-cdef void turn_spend(
-    Turn self, Round round, int64_t round_trip_ns, int64_t now_ns
-) noexcept:
+cdef void turn_spend(Round round, int64_t round_trip_ns, int64_t now_ns) noexcept:
     # The wait is part of the caller's time; the round keeps that of a last one.
-    if self.until_ns != NEVER_NS:
-        round.left_ns = max(
-            self.until_ns - now_ns, round.terms.last_round_ns(round_trip_ns)
-        )
+    cdef int64_t until_ns = round.turn.until_ns
+    if until_ns != NEVER_NS:
+        round.left_ns = max(until_ns - now_ns, round.terms.last_round_ns(round_trip_ns))
 
 
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
