@@ -23,12 +23,13 @@ is to join the block. A copied context would prove nothing: child tasks have it 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Generator, Iterator
 from types import FrameType
 from typing import Any, NamedTuple
 
 from .._core import (
     DEFAULT_RESOURCE,
+    AcquireCall,
     DriverFields,
     Engine,
     KeyOfKind,
@@ -44,6 +45,7 @@ from .._core import (
 )
 from .._options.keys import MOST_PERMITS, encode_resource
 from .._options.retry import Retry, delay_of
+from .._options.settings import timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import (
     NO_EXPIRY_MS,
@@ -74,27 +76,28 @@ LOOKS_MOST = 4  # at a semaphore, without a delay
 
 
 def attempts(
-    engine: Engine,
-    resource: Resource,
-    key: bytes | tuple[bytes, ...] | KeyOfKind,
-    terms: Terms,
-    new_token: Callable[[], bytes],
-    retry: Retry,
-    timeout_ns: int | None,
-    began_ns: int,
-    first: Round | None = None,
-    refusal: Exception | None = None,
+    driver: DriverFields, call: AcquireCall, first: Round | None = None
 ) -> Iterator[Round | float]:
     """Yield rounds to run and delays to sleep, until one is won or time is up.
 
-    `first` is the round of the first attempt where it was run already; `refusal` is
-    raised where it would wait. The last round
+    The arguments of the call are checked before anything is yielded. `first` is the
+    round of the first attempt where it was run already. The last round
     yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
     a row (None: never) or when the timeout ends so, ValidityExhaustedError at once,
-    ForeignKeyError where the key was taken for a second and proves to be no lock, and
-    TokenReusedError where nothing was sent because a given token's use is not settled.
+    ForeignKeyError where the key was taken for a second and proves to be no lock,
+    TokenReusedError where nothing was sent because a given token's use is not settled,
+    and ReentryError where the caller would wait for itself.
     """
+    engine, settings = driver.engine, driver.settings
+    new_token, retry = settings.new_token, settings.retry
+    resource, began_ns = call.resource, call.began_ns
+    key = call.encode(resource)
+    terms, timeout_ns = settings.terms(call.ttl), timeout_to_ns(call.timeout)
+    refused = None
+    if driver.entered and timeout_ns != 0:
+        refused = refusal(driver, resource, key, call.timeout is not None)
+    del call  # which refers to this generator
     tries = unreachable_tries = lost_turns = looks = 0
     permits = key if isinstance(key, Permits) else None
     lock_key = key.name if isinstance(key, KeyOfKind) else key
@@ -103,9 +106,9 @@ def attempts(
     pause_ns = 0
     left_ns = timeout_ns
     may_wait = timeout_ns != 0 and retry.waits_in_turn and not isinstance(key, tuple)
-    if refusal is not None:
+    if refused is not None:
         if first is None and permits is None:
-            raise refusal
+            raise refused
         may_wait = False  # of slots another one may be free
     waits = may_wait and engine.is_contended(key, began_ns)
     while True:
@@ -136,7 +139,7 @@ def attempts(
             left_ns = max(0, timeout_ns - (round.closed_ns - began_ns))
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
-            foreign = foreign_keys(engine)
+            foreign: ForeignKeys | None = engine.foreign
             if permits is not None or foreign is None:
                 pass  # of the keys of slots any one may be free
             elif foreign.is_due(lock_key, round.closed_ns):
@@ -172,7 +175,11 @@ def attempts(
             if is_inspected:
                 raise TokenReusedError(resource)
             is_inspected = True
-            yield inspection(engine, round)
+            # Answered behind the releases for which the round was withheld: so a
+            # release that is merely on its way is no reason to refuse its token.
+            inspection = engine.new_inspection(round)
+            inspection.left_ns = round.left_ns
+            yield inspection
             continue
         else:
             unreachable_tries += 1
@@ -182,8 +189,8 @@ def attempts(
                 most = retry.unreachable_tries
                 hint = "" if left_ns == 0 or most is None else GIVEN_UP.format(most)
                 raise unreachable(engine, resource, round, tries, began_ns, hint)
-        if refusal is not None:
-            raise refusal
+        if refused is not None:
+            raise refused
         delay = delay_after(engine, round, retry)
         if left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.
@@ -206,14 +213,6 @@ def look_for_slot(
     return False
 
 
-def foreign_keys(engine: Engine) -> ForeignKeys | None:
-    """Return what looks for foreign keys; None of an engine that has no driver."""
-    if engine.foreign is True:
-        engine.foreign = ForeignKeys()
-    known: ForeignKeys | None = engine.foreign
-    return known
-
-
 def time_for_round(
     engine: Engine, terms: Terms, timeout_ns: int | None, left_ns: int | None
 ) -> int:
@@ -227,16 +226,6 @@ def time_for_round(
     if timeout_ns == 0:
         return 0
     return max(left_ns, terms.last_round_ns(engine.round_trip_ns))
-
-
-def inspection(engine: Engine, withheld: Round) -> Round:
-    """Return a round that is answered behind the releases a round was withheld for.
-
-    So a release that is merely on its way is no reason to refuse its token.
-    """
-    round = engine.new_inspection(withheld)
-    round.left_ns = withheld.left_ns
-    return round
 
 
 def delay_after(engine: Engine, lost: Round, retry: Retry) -> float:
@@ -255,9 +244,8 @@ def taken(
     """Return the error of an acquire that ended while others held the resource."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
-    foreign = foreign_keys(engine)
-    if foreign is not None:
-        hint = hint or foreign.hint(resource)
+    if engine.foreign is not None:
+        hint = hint or engine.foreign.hint(resource)
     return ResourceTakenError(resource, votes, round.attempt, elapsed, hint)
 
 
@@ -269,7 +257,6 @@ def unreachable(
     began_ns: int,
     given_up: str = "",
 ) -> QuorumUnreachableError:
-    """Return the error of a round that fewer than a quorum could answer."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
     hint = round_timeout_hint(engine, round.terms) or given_up
@@ -279,7 +266,6 @@ def unreachable(
 def exhausted(
     engine: Engine, resource: Resource, round: Round, tries: int, began_ns: int
 ) -> ValidityExhaustedError:
-    """Return the error of a round that a quorum granted too late."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
     return ValidityExhaustedError(resource, votes, tries, elapsed)
@@ -314,7 +300,7 @@ class ForeignKeys:
 
     def __init__(self) -> None:
         self._due_ns: dict[bytes | tuple[bytes, ...], int] = {}
-        self._suspects: dict[Resource, str] = {}  # what each is taken for
+        self._suspects: dict[Resource, str] = {}  # a hint, what each is taken for
         self._warned: set[bytes] = set()
 
     def is_due(self, key: bytes | tuple[bytes, ...], now_ns: int) -> bool:
@@ -357,7 +343,6 @@ class ForeignKeys:
                 self._due_ns[key] = round.closed_ns + LOOK_AFTER_NS
 
     def hint(self, resource: Resource) -> str:
-        """Return a hint about what holds a resource; may be empty."""
         return self._suspects.get(resource, "")
 
     def _note_no_expiry(
@@ -452,17 +437,13 @@ def whose_of(driver: DriverFields, caller: Any, frame: FrameType | None) -> int:
     is_task = isinstance(here, tuple)
     if caller == here and (is_task or not driver.blocks or is_on_stack(frame)):
         return OURS
-    if not driver.blocks or thread_of(caller) != thread_of(here):
+    thread = caller[0] if isinstance(caller, tuple) else caller  # of a task, its own
+    if not driver.blocks or thread != (here[0] if is_task else here):
         return OTHERS
     is_coroutine = frame is not None and frame.f_code.co_flags & CO_COROUTINE
     if is_coroutine or running_loop() is not None:
         return TASKS
     return THREADS
-
-
-def thread_of(caller: Any) -> object:
-    """Return the thread of a task, or the caller itself."""
-    return caller[0] if isinstance(caller, tuple) else caller
 
 
 def is_on_stack(frame: FrameType | None) -> bool:

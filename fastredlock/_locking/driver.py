@@ -9,12 +9,10 @@ from __future__ import annotations
 import sys
 import time
 from _thread import LockType
-from collections.abc import Iterator
 from functools import partial
 from typing import Any, Literal, NoReturn
 
 from .._core import (
-    AcquireCall,
     Batch,
     ClosedError,
     DriverFields,
@@ -31,11 +29,11 @@ from .._core import (
 )
 from .._options import scripts
 from .._options.connection import context_of, preparer_of
-from .._options.settings import Settings, timeout_to_ns
+from .._options.settings import Settings
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
 from ..errors import ConfigurationError, FastRedlockError, InternalError
-from .attempt import attempts, refusal
+from .attempt import ForeignKeys, attempts
 from .keeper import Keeper, named
 from .validity import Validity
 
@@ -69,50 +67,27 @@ class BaseDriver(DriverFields):
 
     settings: Settings
     observer: ObserverHooks
+    attempts = attempts  # what an acquire does whose first try was not won
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, new_engine(settings))
-        self.engine.foreign = True  # keys that are no locks are looked for
+        self.engine.foreign = ForeignKeys()
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
 
-    def attempts(
-        self, call: AcquireCall, first: Round | None
-    ) -> Iterator[Round | float]:
-        """Return what an acquire has to do: rounds to run, and delays (s).
-
-        Checks the arguments, before any I/O. `first`: the first one was run already,
-        and this was its round.
-        """
-        settings, key = self.settings, call.encode(call.resource)
-        refused = None
-        if self.entered and call.timeout != 0:
-            refused = refusal(self, call.resource, key, call.timeout is not None)
-        return attempts(
-            self.engine,
-            call.resource,
-            key,
-            settings.terms(call.ttl),
-            settings.new_token,
-            settings.retry,
-            timeout_to_ns(call.timeout),
-            call.began_ns,
-            first,
-            refused,
-        )
-
     def keep(self, kept: Validity) -> Any:
-        """Keep a lease from now on, or look at its times again; return its keeper."""
+        """Keep a lease from now on, or look at its times again; return its keeper.
+
+        It does not block.
+        """
         raise NotImplementedError
 
     def warn_of_permits(self, resource: str, *counts: int) -> None:
-        """Warn, once, of a name that is taken by different numbers of permits."""
         how = [f"{count} permits" if count else "a lock" for count in counts]
         warn_once(PERMITS, printable(resource), *how)
 
     def log_warnings(self) -> None:
-        """Log what the engine has to report."""
         # Taken before it is logged: a handler may take a lock, and come here.
         for level, name, text in self.engine.take_unlogged():
             warn("%s: %s", name, text, level=level)
@@ -128,7 +103,6 @@ class Driver(BaseDriver):
         self.engine.watch = watch_by_thread
 
     def refuse(self, error: ClosedError | StateError) -> NoReturn:
-        """Raise the public error for one of the core's."""
         if isinstance(error, ClosedError):
             raise FastRedlockError(CLOSED) from error
         raise InternalError(f"{REPORT}: {error}") from error
@@ -138,19 +112,15 @@ class Driver(BaseDriver):
         blocking_abandon(self.engine, work)
 
     def close(self) -> None:
-        """Close all connections; blocks for releases not yet confirmed."""
         blocking_close(self.engine, CLOSE_WITHIN_NS)
 
     def sleep(self, seconds: float) -> None:
-        """Sleep between two attempts."""
         time.sleep(seconds)  # gevent's or eventlet's, whenever it was patched
 
     def wait(self, gate: LockType, ns: int) -> None:
-        """Wait until the gate is released, for so long."""
         gate.acquire(timeout=ns / 1e9)
 
     def keep(self, kept: Validity) -> Any:
-        """Keep a lease from now on, or look at its times again; does not block."""
         keeper = self.keeper
         if keeper is None or keeper.generation != self.fork_generation():
             self.keeper = None

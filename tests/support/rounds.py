@@ -7,17 +7,19 @@ pending.
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from types import SimpleNamespace
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from fastredlock import FastRedlock, Lease, ReleaseStatus
+from fastredlock import FastRedlock, Lease, ReleaseStatus, Retry
 from fastredlock._core import (
     Batch,
     Engine,
     Operation,
+    Permits,
     Round,
     Script,
     Scripts,
@@ -26,6 +28,7 @@ from fastredlock._core import (
     Vote,
     by_hand_fork,
 )
+from fastredlock._locking.attempt import attempts
 from fastredlock._locking.driver import Driver
 from fastredlock._options.masters import Endpoint
 from fastredlock._options.settings import Settings
@@ -186,6 +189,24 @@ def new_engine(
     return Engine(
         endpoints, new_scripts(), connect_timeout_ns, tokens_are_given=tokens_are_given
     )
+
+
+def attempts_of(
+    engine: Engine,
+    key: bytes | Permits,
+    new_token: Callable[[], bytes],
+    timeout: float | None = None,
+    retry: Retry | None = None,
+    began_ns: int = T0,
+) -> Iterator[Round | float]:
+    """Return the attempts of an acquire, of which nothing was run yet."""
+    given = {"new_token": new_token, "retry": retry or Retry()}
+    options = SimpleNamespace(terms=lambda ttl: TERMS, **given)
+    driver: Any = SimpleNamespace(engine=engine, settings=options, entered={})
+    times = {"ttl": None, "timeout": timeout, "began_ns": began_ns}
+    resource = key.decode() if isinstance(key, bytes) else "key"
+    call: Any = SimpleNamespace(resource=resource, encode=lambda _: key, **times)
+    return attempts(driver, call)
 
 
 class ScriptedDriver(Driver):

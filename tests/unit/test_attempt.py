@@ -17,12 +17,11 @@ from fastredlock._core import Engine, Operation, Round, Terms
 from fastredlock._locking.attempt import (
     REMEMBERED,
     ForeignKeys,
-    attempts,
     round_timeout_hint,
 )
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
 from tests.support import rounds
-from tests.support.rounds import MS, T0, TERMS, S, new_engine, thorough
+from tests.support.rounds import MS, T0, TERMS, S, attempts_of, new_engine, thorough
 
 STEADY = Retry(delay=0.1, jitter=0)  # delays that can be reckoned with
 TAKEN, UNREACHABLE, WON = "TT", "FF", "GG"
@@ -43,16 +42,9 @@ class Driven:
         self.now_ns = T0
         self.rounds: list[Round] = []
         self.delays: list[float] = []
-        self._steps = attempts(
-            self.engine,
-            "orders:42",
-            b"orders:42",
-            TERMS,
-            tokens().__next__,
-            retry,
-            timeout_ns,
-            T0,
-        )
+        timeout = None if timeout_ns is None else timeout_ns / S
+        draw = tokens().__next__
+        self._steps = attempts_of(self.engine, b"orders:42", draw, timeout, retry)
 
     def next_round(self) -> Round:
         """Sleep as long as asked, then return the round to be run."""

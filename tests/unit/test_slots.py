@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import Lease, Retry
+from fastredlock import Lease
 from fastredlock._core import (
     AcquireCall,
     KeyOfKind,
@@ -18,15 +18,14 @@ from fastredlock._core import (
     Scripts,
     Verdict,
 )
-from fastredlock._locking.attempt import attempts
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options import scripts
 from fastredlock._options.keys import encode_resource
 from fastredlock._options.settings import Settings
 from tests.support import by_hand as hand
-from tests.support.by_hand import MS, TERMS
+from tests.support.by_hand import MS
 from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
-from tests.support.rounds import ScriptedLocks
+from tests.support.rounds import ScriptedLocks, attempts_of
 from tests.support.waiters import gate_of
 
 ONE, SEVERAL = 0, 1  # kinds
@@ -40,8 +39,7 @@ NEXT_IS_FIRST = b":3\r\n"
 def tries(gate: Gate | Gates, permits: Permits = THREE) -> Iterator[Round | float]:
     """Return the rounds of an acquire with timeout=0."""
     tokens = iter(b"token of try %d" % number for number in range(99))
-    given = TERMS, tokens.__next__, Retry(), 0, gate.now_ns
-    return attempts(gate.engine, "key", permits, *given)
+    return attempts_of(gate.engine, permits, tokens.__next__, 0, None, gate.now_ns)
 
 
 def run(gate: Gate | Gates, driven: Iterator[Round | float]) -> Round:

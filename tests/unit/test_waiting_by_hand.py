@@ -7,7 +7,6 @@ from types import SimpleNamespace
 import pytest
 from hiredis import Reader
 
-from fastredlock import Retry
 from fastredlock._core import (
     DriverFields,
     LeaseFields,
@@ -16,12 +15,12 @@ from fastredlock._core import (
     Verdict,
     begin_releases,
 )
-from fastredlock._locking.attempt import attempts
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support import gate_by_hand as gates_by_hand
-from tests.support.by_hand import MS, START_NS, TERMS, S, bulk
+from tests.support.by_hand import MS, START_NS, S, bulk
 from tests.support.gate_by_hand import ASK, GATE, HELD, KEY, LAST, NEXT, Gate, Gates
+from tests.support.rounds import attempts_of
 
 
 def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
@@ -68,9 +67,8 @@ def test_waiter_when_the_one_before_it_gives_up_then_its_entry_is_its_own_at_onc
 def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
     """Seen: timeout=0.005 waited for 51 ms, and with slow masters for far longer."""
     gate = Gate()
-    driven = attempts(
-        gate.engine, "key", KEY, TERMS, lambda: b"token", Retry(), 5 * MS, gate.now_ns
-    )
+    given = lambda: b"token", 0.005, None, gate.now_ns
+    driven = attempts_of(gate.engine, KEY, *given)
     first = gate.submit(next(driven))
     gate.now_ns += MS
     gate.say(b"$-1\r\n")
@@ -85,9 +83,8 @@ def test_waiter_when_its_time_is_short_then_tries_at_the_end_of_it() -> None:
 def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() -> None:
     """Seen: stats().waits grew by four per second for one caller."""
     gate = Gate()
-    driven = attempts(
-        gate.engine, "key", KEY, TERMS, lambda: b"token", Retry(), None, gate.now_ns
-    )
+    given = lambda: b"token", None, None, gate.now_ns
+    driven = attempts_of(gate.engine, KEY, *given)
     gate.submit(next(driven))
     gate.say(b"$-1\r\n")
     for _ in range(3):
