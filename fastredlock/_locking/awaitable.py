@@ -261,7 +261,6 @@ class Lost(BaseLost):
 
 
 def wake(waiter: Future[None]) -> None:
-    """Let the task go on that waits."""
     if not waiter.done():
         waiter.set_result(None)
 
@@ -287,7 +286,6 @@ class Body:
         self._is_over = False
 
     def cancel(self) -> None:
-        """Cancel the task: the lease is lost."""
         if not (self._is_over or self._is_cancelled):
             self._is_cancelled = True
             self._task.cancel(f"the lease of {self._resource!r} was lost")

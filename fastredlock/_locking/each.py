@@ -29,7 +29,7 @@ from ..errors import (
 )
 from .attempt import exhausted, unreachable
 from .driver import BaseDriver
-from .lease import UNKNOWN, BaseLease, ReleaseStatus, end_releases
+from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extended
 
 Outcome = float | LeaseLostError | NotExtendedError | None
@@ -77,7 +77,6 @@ class AcquireEach(Each):
         self.batch = new_acquires(driver.engine, keys, terms, tokens, self._began_ns)
 
     def begin(self) -> Batch:
-        """Return the batch to run."""
         return self.batch
 
     to_abandon = begin
@@ -142,8 +141,12 @@ class ReleaseEach(Each):
         return checked_leases(self._driver, self._listed)
 
     def end(self) -> list[ReleaseStatus]:
-        """Return how each ended."""
-        statuses = end_releases(self._leases, self._rounds)
+        statuses: list[ReleaseStatus] = []
+        for lease, round in zip(self._leases, self._rounds, strict=True):
+            if lease is None or round is None:
+                statuses.append(GONE)
+            else:
+                statuses.append(lease._end_release(round))
         observe_releases(self._driver, self._leases, self._left_ns)
         return statuses
 

@@ -289,7 +289,6 @@ def log_warnings(driver: DriverFields) -> None:
 
 
 def log_error(error: Exception) -> None:
-    """Log an error of a renewal that is our own."""
     log("a renewal raised %r", error)
 
 
@@ -368,7 +367,6 @@ class BaseKeeper:
         raise NotImplementedError
 
     def _end(self, renewals: list[Validity], rounds: list[Round]) -> None:
-        """Take the outcomes of rounds that were run."""
         now_ns = self._driver.now_ns()
         self._report(self._keeping.end(renewals, rounds, now_ns), now_ns)
         observer: Any = self._driver.observer  # an Observing, or hears nothing
@@ -471,7 +469,6 @@ class Keeper(BaseKeeper):
             wake(self._waker)
 
     def _serve(self) -> None:
-        """Serve, with the baton."""
         is_mine = True
         while is_mine:
             try:
@@ -555,7 +552,6 @@ class LoopKeeper(BaseKeeper):
         self._is_pausing = False  # from notes, not from losses
 
     def keep(self, kept: Validity) -> None:
-        """Keep a lease from now on, or look at its times again."""
         self._add(kept, self._driver.now_ns())
         self._arm()
 

@@ -306,7 +306,6 @@ class BaseLease(LeaseFields):
         return LeaseLostError(*made.error.args)
 
     def _reason(self) -> str:
-        """Return why it is not valid."""
         if self._is_parents():
             return PARENTS
         if self._is_lost():
@@ -334,22 +333,6 @@ class BaseLease(LeaseFields):
     def __repr__(self) -> str:
         state = "released" if self._status else f"{self.remaining():.3f} s left"
         return f"<{type(self).__name__} {self.resource!r}, {state}>"
-
-
-def end_releases(
-    leases: list[BaseLease | None], rounds: list[Round | None]
-) -> list[ReleaseStatus]:
-    """Take the outcome of many releases: `_end_release` of each."""
-    statuses: list[ReleaseStatus] = []
-    for lease, round in zip(leases, rounds, strict=True):
-        if lease is None or round is None:
-            statuses.append(GONE)
-        elif round.is_won:
-            lease._status = RELEASED
-            statuses.append(RELEASED)
-        else:
-            statuses.append(lease._end_release(round))
-    return statuses
 
 
 # --- its loss -------------------------------------------------------------------------

@@ -245,6 +245,5 @@ def is_of(kind: Callable[[object], bool], function: object) -> bool:
 
 
 def name_of(function: object) -> str:
-    """Return a function's name, for a message."""
     name = getattr(function, "__qualname__", None)
     return f"{name}()" if isinstance(name, str) else repr(function)

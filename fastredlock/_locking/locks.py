@@ -11,7 +11,6 @@ from .._core import (
     DEFAULT_RESOURCE,
     LocksFields,
     Operation,
-    PermitsOf,
     Round,
     Terms,
     Vote,
@@ -48,13 +47,7 @@ from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
 from .lease import BaseLease, ReleaseStatus
 from .lock import AnyLock, BaseLock, Skip
-from .slots import (
-    holders_of_slots,
-    inspections,
-    permits_of,
-    rate_terms,
-    refuse_linger,
-)
+from .slots import holders_of_slots, inspections, permits_of, rate_terms
 
 Options = ParamSpec("Options")
 Init = Callable[Concatenate[Any, Options], None]
@@ -140,9 +133,12 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         return cls(resource=resource, **from_environment(options, in_memory))
 
     def _observe(self, observer: object) -> None:
-        from .observing import observe  # only where there is one
+        from .observing import Observing  # only where there is one
 
-        observe(self, self._driver, observer)
+        self._driver.observer = Observing(observer)
+        attach = getattr(observer, "attach", None)
+        if attach is not None:
+            attach(self)
 
     # --- locks that are entered -------------------------------------------------------
 
@@ -341,11 +337,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
             ttl = self._driver.settings.lingering(ttl, linger)
         if permits is None:
             return ttl, encode, keep
-        return ttl, self._slots(permits, linger), keep
-
-    def _slots(self, permits: int, linger: float | None) -> PermitsOf:
-        refuse_linger(linger)
-        return permits_of(permits)
+        if linger is not None:  # a slot that is idle here would be missing elsewhere
+            raise ConfigurationError("linger beside permits: a slot does not linger")
+        return ttl, permits_of(permits), keep
 
     # --- rounds to run ----------------------------------------------------------------
 
@@ -437,7 +431,6 @@ def checked_hash(token_hash: str) -> str:
 def breaking(
     locks: Any, resource: str | bytes, token_hash: str
 ) -> Steps[ReleaseStatus]:
-    """Break a lock; return how that ended."""
     driver, wanted = locks._driver, checked_hash(token_hash)
     inspected: Round = locks._inspection(resource)
     yield partial(driver.run, inspected)

@@ -128,7 +128,6 @@ class LoopDriver(BaseDriver):
     def call_later(
         self, loop: AbstractEventLoop, ns: int, callback: Callable[[], None]
     ) -> TimerHandle:
-        """Call back after so long."""
         return loop.call_later(ns / 1e9, callback)
 
     async def close(self) -> None:

@@ -14,7 +14,7 @@ from .._core import ObserverHooks
 from .._reports.log import warn
 from ..errors import AcquireError, LeaseLostError
 from ..observer import EVENTS, Observer
-from .driver import BaseDriver
+from .attempt import held_for
 from .lease import GONE, BaseLease
 from .validity import Validity
 
@@ -60,7 +60,7 @@ class Observing(ObserverHooks):
         """Notify of a loss, unless that was done, or the lease is not ours."""
         is_ours = lease._round.generation == lease._driver.fork_generation()
         if is_ours and takes_end(lease):
-            self.notify("lost", lease.resource, held(lease), error)
+            self.notify("lost", lease.resource, held_for(lease), error)
 
     def on_end(self, lease: BaseLease, left_ns: int) -> None:
         """Notify of a release, or of the loss that it has found.
@@ -71,11 +71,11 @@ class Observing(ObserverHooks):
             return
         if lease._status is GONE or left_ns == 0:
             error = LeaseLostError(lease.resource, LOST)
-            self.notify("lost", lease.resource, held(lease), error)
+            self.notify("lost", lease.resource, held_for(lease), error)
             return
         if left_ns > 0:
             self.notify("margin", lease.resource, left_ns / 1e9)
-        self.notify("released", lease.resource, held(lease))
+        self.notify("released", lease.resource, held_for(lease))
 
     # --- for keepers, in threads of theirs or by the loop -----------------------------
 
@@ -94,7 +94,6 @@ class Observing(ObserverHooks):
             self._carriers[lease] = self._carrier()
 
     def kept_lost(self, lost: tuple[BaseLease, LeaseLostError]) -> None:
-        """Notify of the loss of a kept lease."""
         carry = self._carriers.pop(lost[0], None)
         if carry is None:
             self._notify_beside("lost", self.on_lost, *lost)
@@ -123,16 +122,3 @@ def takes_end(lease: BaseLease) -> bool:
     """Return whether the end of a lease is to be noted by this call: by one alone."""
     made: Validity | None = lease._round.lease_state
     return made is None or made.take_end()
-
-
-def held(lease: BaseLease) -> float:
-    """Return the time (s) since a lease was granted, or adopted."""
-    return (lease._driver.now_ns() - lease._round.closed_ns) / 1e9
-
-
-def observe(locks: object, driver: BaseDriver, observer: object) -> None:
-    """Notify an observer of all that this FastRedlock does."""
-    driver.observer = Observing(observer)
-    attach = getattr(observer, "attach", None)
-    if attach is not None:
-        attach(locks)

@@ -41,7 +41,6 @@ LONGEST_MARGIN_NS = 100_000_000  # a busy machine wakes a thread by then
 
 
 def pace_of(ttl_ms: int, drift_ns: int) -> Pace:
-    """Return the times of a ttl."""
     ttl_ns = ttl_ms * NS_PER_MS
     wait_ns = ttl_ns // SHARE
     margin_ns = min(ttl_ns // 100 + 2 * NS_PER_MS, LONGEST_MARGIN_NS, wait_ns // 4)

@@ -46,12 +46,6 @@ def encode_slots(resource: str | bytes) -> bytes:
     return key
 
 
-def refuse_linger(linger: float | None) -> None:
-    """Raise ConfigurationError: a slot that is idle here would be missing elsewhere."""
-    if linger is not None:
-        raise ConfigurationError("linger beside permits: a slot does not linger")
-
-
 def inspections(driver: BaseDriver, resource: str | bytes, permits: int) -> Any:
     """Return the batch that asks who holds each slot, and who waits."""
     encode, settings = permits_of(permits), driver.settings
