@@ -14,10 +14,9 @@ from ._core import (
     releases_in_c,
     undo,
 )
-from ._locking.blocking import Lease, Lock
+from ._locking.blocking import Lease, Lock, leading
 from ._locking.driver import Driver
 from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
-from ._locking.leading import leading
 from ._locking.lease import ReleaseStatus
 from ._locking.locks import BaseLocks, asked, breaking, held_leases
 from ._locking.slots import Rate

@@ -139,10 +139,10 @@ def attempts(
             left_ns = max(0, timeout_ns - (round.closed_ns - began_ns))
         verdict = round.verdict
         if verdict is Verdict.TAKEN:
-            foreign: ForeignKeys | None = engine.foreign
-            if permits is not None or foreign is None:
-                pass  # of the keys of slots any one may be free
-            elif foreign.is_due(lock_key, round.closed_ns):
+            foreign = engine.foreign
+            # Of the keys of slots any one may be free.
+            is_one = permits is None and foreign is not None
+            if is_one and foreign.is_due(lock_key, round.closed_ns):
                 yield from foreign.look(engine, resource, lock_key, round, began_ns)
                 yield round  # the outcome again: it is over, and so is its run
             waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
@@ -492,13 +492,12 @@ def current_lease(driver: DriverFields, resource: str | bytes) -> Any:
     if resource is DEFAULT_RESOURCE:
         resource = driver.settings.resource
     key = driver.settings.key_prefix + encode_resource(resource)
-    block = block_of(driver, key)
-    if block is not None and block.whose is OURS:
-        return block.lease
-    for slot in reversed(slots_entered(driver, key + b"#", MOST_PERMITS)):
-        block = block_of(driver, slot)
-        is_ours = block is not None and block.whose is OURS
-        if block is not None and is_ours and block.lease._round.slot >= 0:
+    slots = slots_entered(driver, key + b"#", MOST_PERMITS)
+    for each in (key, *reversed(slots)):
+        block = block_of(driver, each)
+        if block is None or block.whose is not OURS:
+            continue
+        if each is key or block.lease._round.slot >= 0:
             return block.lease
     raise LeaseLostError(resource, NOT_IN_BLOCK)
 

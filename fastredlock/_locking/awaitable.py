@@ -10,10 +10,16 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from .._core import ExtendCall, enter_lease, exit_lease, lock_leave, release_in_c
-from ..errors import LeaseLostError
-from .leading import OUTAGE, delay_in
+from ..errors import ConfigurationError, LeaseLostError
 from .lease import BaseLease, BaseLost, ReleaseStatus
-from .lock import BaseLock, Skipped, check_coroutine_function
+from .lock import (
+    OUTAGE,
+    BaseLock,
+    Skipped,
+    delay_in,
+    is_coroutine_function,
+    name_of,
+)
 from .loop_driver import LoopDriver
 from .slots import Permit, permitted
 from .validity import NEVER_KEPT_NS, Validity
@@ -144,7 +150,11 @@ class Lock(BaseLock):
         Raises ConfigurationError where the body would run without it: for asynchronous
         generators and plain functions, and for what is no function.
         """
-        check_coroutine_function(function, self._resource)
+        if not is_coroutine_function(function, self._resource):
+            raise ConfigurationError(
+                f"{name_of(function)} is no coroutine function: use "
+                "fastredlock.FastRedlock, or make it one (async def)"
+            )
 
         @wraps(function)
         async def holding(*args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import _thread  # by its name: gevent or eventlet may patch it later
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import wraps
 from types import CoroutineType
@@ -18,10 +18,18 @@ from .._core import (
     lock_undo,
     release_in_c,
 )
-from ..errors import FastRedlockError
+from ..errors import ConfigurationError, FastRedlockError, LeaseLostError
 from .driver import Driver
 from .lease import BaseLease, BaseLost, ReleaseStatus
-from .lock import BaseLock, Skipped, check_function, name_of
+from .lock import (
+    OUTAGE,
+    OUTSIDE,
+    BaseLock,
+    Skipped,
+    delay_in,
+    is_coroutine_function,
+    name_of,
+)
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -130,7 +138,11 @@ class Lock(BaseLock):
         Raises ConfigurationError where the body would run without it: for generators
         and coroutine functions, and for what is no function.
         """
-        check_function(function, self._resource)
+        if is_coroutine_function(function, self._resource):
+            raise ConfigurationError(
+                f"{name_of(function)} is a coroutine function: {OUTSIDE}; use "
+                "fastredlock.asyncio.FastRedlock"
+            )
 
         @wraps(function)
         def holding(*args: Any, **kwargs: Any) -> Any:
@@ -148,3 +160,18 @@ class Lock(BaseLock):
                 return None
 
         return holding  # type: ignore[return-value]
+
+
+def leading(lock: Lock) -> Generator[Lease, None, None]:
+    """Yield a lease for each term; closed, it releases that of the last one."""
+    outage = 0
+    while True:
+        try:
+            with lock as lease:
+                outage = 0
+                yield lease
+        except LeaseLostError:  # within the term, which has ended now
+            continue
+        except OUTAGE as error:
+            outage += 1
+            lock._driver.sleep(delay_in(outage, lock, error))

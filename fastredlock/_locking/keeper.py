@@ -623,11 +623,7 @@ class LoopKeeper(BaseKeeper):
 
     def _call(self) -> None:
         """Have the loop make the calls, after all that is ready now."""
-        if self._losses or not self._is_pausing:
-            self._call_soon()
-
-    def _call_soon(self) -> None:
-        if not self._is_calling:
+        if not self._is_calling and (self._losses or not self._is_pausing):
             self._is_calling = True
             self.here.loop.call_soon(self._make_calls)
 
@@ -650,7 +646,7 @@ class LoopKeeper(BaseKeeper):
         if ending is not None:
             self._losses.make_all()
         if self._losses:
-            self._call_soon()
+            self._call()
         elif self._notes and not self._is_pausing:
             self._is_pausing = True
             self.here.loop.call_later(took_ns / 1e9, self._end_pause)

@@ -11,11 +11,25 @@ from collections.abc import Callable, Generator
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
-from .._core import DEFAULT_RESOURCE, AcquireCall, LockEntries, PermitsOf, Terms
+from .._core import (
+    DEFAULT_RESOURCE,
+    AcquireCall,
+    LockEntries,
+    PermitsOf,
+    Terms,
+    draw_fraction,
+)
 from .._options.keys import distinct, encode_resource, encode_resources
-from .._reports.log import info
+from .._options.retry import delay_of
+from .._reports.log import info, warn
 from .._reports.votes import Resource
-from ..errors import ConfigurationError, FastRedlockError, ResourceTakenError
+from ..errors import (
+    ConfigurationError,
+    FastRedlockError,
+    QuorumUnreachableError,
+    ResourceTakenError,
+    ValidityExhaustedError,
+)
 from .attempt import OURS, entered_block, holder_here, taken
 from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
@@ -150,16 +164,18 @@ class Join:
     __slots__ = ("_lease", "_ttl")
 
     def __init__(self, lease: Any, ttl: Any) -> None:
-        self._lease, self._ttl = lease, ttl
+        seconds = ttl.ttl_ms / 1000 if isinstance(ttl, Terms) else ttl
+        is_more = seconds is not None and seconds > lease.remaining()
+        self._lease, self._ttl = lease, ttl if is_more else None
 
     def run(self) -> Join:
         """Extend the lease where that is asked for; block for one round then."""
-        if asks_for_more(self._lease, self._ttl):
+        if self._ttl is not None:
             self._lease.extend(self._ttl)
         return self
 
     def __await__(self) -> Generator[Any, None, Join]:
-        if asks_for_more(self._lease, self._ttl):
+        if self._ttl is not None:
             yield from self._lease.extend(self._ttl).__await__()
         return self
 
@@ -179,11 +195,21 @@ def joined(lock: BaseLock) -> Any:
     return lease
 
 
-def asks_for_more(lease: Any, ttl: Any) -> bool:
-    """Return whether an inner entry asks for more than the validity that is left."""
-    if isinstance(ttl, Terms):
-        ttl = ttl.ttl_ms / 1000
-    return ttl is not None and ttl > lease.remaining()
+# --- leaders --------------------------------------------------------------------------
+# A campaign waits in turn for a lock that is kept, again and again, through outages of
+# the masters as well. It yields the lease; the body leads. At its end, or before the
+# next term, the lease is released.
+
+# A quorum answers too late also where this process was stopped meanwhile.
+OUTAGE = (QuorumUnreachableError, ValidityExhaustedError)
+
+
+def delay_in(outage: int, lock: BaseLock, error: Exception) -> float:
+    """Return the delay (s) before the next try in an outage; log the first one."""
+    if outage == 1:
+        warn("lead, tried again until a quorum answers in time: %s", error)
+    retry = lock._driver.settings.retry
+    return delay_of(retry, retry.after_unreachable(draw_fraction()))
 
 
 # --- functions that a lock decorates --------------------------------------------------
@@ -191,33 +217,9 @@ def asks_for_more(lease: Any, ttl: Any) -> bool:
 OUTSIDE = "its body would run without the lock"
 
 
-def check_function(function: object, resource: object) -> None:
-    """Raise ConfigurationError where a call would not hold a blocking lock."""
+def is_coroutine_function(function: object, resource: object) -> bool:
+    """Return whether it is awaited; refuse what no lock could be held for."""
     import inspect  # 10 ms where nothing else has
-
-    check_decorated(function, resource)
-    if is_of(inspect.iscoroutinefunction, function):
-        raise ConfigurationError(
-            f"{name_of(function)} is a coroutine function: {OUTSIDE}; use "
-            "fastredlock.asyncio.FastRedlock"
-        )
-
-
-def check_coroutine_function(function: object, resource: object) -> None:
-    """Raise ConfigurationError where a call would not hold an awaitable lock."""
-    import inspect
-
-    check_decorated(function, resource)
-    if not is_of(inspect.iscoroutinefunction, function):
-        raise ConfigurationError(
-            f"{name_of(function)} is no coroutine function: use "
-            "fastredlock.FastRedlock, or make it one (async def)"
-        )
-
-
-def check_decorated(function: object, resource: object) -> None:
-    """Raise ConfigurationError where no lock could be held for the calls of it."""
-    import inspect
 
     refusal = None
     if isinstance(function, classmethod | staticmethod | property):
@@ -237,6 +239,7 @@ def check_decorated(function: object, resource: object) -> None:
         raise ConfigurationError(
             f"resource of {name_of(function)}: a coroutine function; give a plain one"
         )
+    return is_of(inspect.iscoroutinefunction, function)
 
 
 def is_of(kind: Callable[[object], bool], function: object) -> bool:

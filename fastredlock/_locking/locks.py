@@ -47,7 +47,7 @@ from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
 from .lease import BaseLease, ReleaseStatus
 from .lock import AnyLock, BaseLock, Skip
-from .slots import holders_of_slots, inspections, permits_of, rate_terms
+from .slots import holders_of_slots, permits_of, rate_terms
 
 Options = ParamSpec("Options")
 Init = Callable[Concatenate[Any, Options], None]
@@ -348,7 +348,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     ) -> Steps[tuple[Any, ...]]:
         driver = self._driver
         if permits is not None:
-            batch = inspections(driver, resource, permits)
+            key, terms = permits_of(permits)(resource), driver.settings.default_terms
+            batch = driver.engine.new_inspections(key, terms)
             yield partial(driver.run, batch)
             return holders_of_slots(driver.engine, batch.rounds)
         round = self._inspection(resource)

@@ -16,7 +16,6 @@ from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
 from .._reports.votes import MasterVote, Resource, holders_of, shown
 from ..errors import ConfigurationError
 from . import blocking
-from .driver import BaseDriver
 from .lease import BaseLease
 
 LONGEST_NUMBER = len(f"#{MOST_PERMITS - 1}")  # of a slot, behind its resource
@@ -44,12 +43,6 @@ def encode_slots(resource: str | bytes) -> bytes:
             "number of a slot behind it"
         )
     return key
-
-
-def inspections(driver: BaseDriver, resource: str | bytes, permits: int) -> Any:
-    """Return the batch that asks who holds each slot, and who waits."""
-    encode, settings = permits_of(permits), driver.settings
-    return driver.engine.new_inspections(encode(resource), settings.default_terms)
 
 
 def holders_of_slots(

@@ -32,7 +32,7 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
     *("_locking.validity", "_locking.renewals", "_locking.keeper"),
     *("_locking.attempt", "_locking.driver", "_locking.loop_driver"),
     *("_locking.lease", "_locking.lock", "_locking.blocking"),
-    *("_locking.slots", "_locking.leading", "_locking.awaitable"),
+    *("_locking.slots", "_locking.awaitable"),
     *("_locking.each", "_locking.observing", "_locking.locks", "_locking"),
     *("client", "asyncio"),
     "",
