@@ -134,11 +134,9 @@ class Telemetry(Observer):
     # --- events -----------------------------------------------------------------------
 
     def attach(self, locks: Counting) -> None:
-        """Read the counters of this FastRedlock's masters as well."""
         self._totals.add(locks)
 
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
-        """Make the span of a grant."""
         self._acquire(resource, waited, attempts, "acquired")
 
     def taken(self, resource: Resource, waited: float, attempts: int) -> None:
@@ -148,24 +146,19 @@ class Telemetry(Observer):
     def unreachable(
         self, resource: Resource, waited: float, attempts: int, error: AcquireError
     ) -> None:
-        """Make the span of an acquire without a quorum in time."""
         self._acquire(resource, waited, attempts, "unreachable", error)
 
     def extended(self, resource: Resource, remaining: float) -> None:
-        """Count an extension."""
         self._extensions.add(1, self._labels(resource))
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
-        """Make the span of a lease that was lost."""
         self._lost.add(1, self._labels(resource))
         self._end_hold(resource, held, "lost", error)
 
     def margin(self, resource: Resource, left: float) -> None:
-        """Record how close it was."""
         self._margin.record(left, self._labels(resource))
 
     def released(self, resource: Resource, held: float) -> None:
-        """Make the span of a lease that was released."""
         self._end_hold(resource, held, "released")
 
     def _acquire(

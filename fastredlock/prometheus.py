@@ -159,40 +159,32 @@ class Collector(Observer, BaseCollector):
     # --- events -----------------------------------------------------------------------
 
     def attach(self, locks: Counting) -> None:
-        """Read the counters of this FastRedlock as well."""
         self._totals.add(locks)
 
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
-        """Count a grant."""
         self._tally_of(resource).acquired(resource, waited, attempts)
 
     def taken(self, resource: Resource, waited: float, attempts: int) -> None:
-        """Count an acquire that ended without."""
         self._count_failure(resource, "taken", attempts)
 
     def unreachable(
         self, resource: Resource, waited: float, attempts: int, error: AcquireError
     ) -> None:
-        """Count an acquire without a quorum in time."""
         is_late = isinstance(error, ValidityExhaustedError)
         self._count_failure(
             resource, "too_late" if is_late else "unreachable", attempts
         )
 
     def extended(self, resource: Resource, remaining: float) -> None:
-        """Count an extension."""
         self._tally_of(resource).add(EXTENSIONS, 1)
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
-        """Count a loss."""
         self._tally_of(resource).add(LOST, 1)
 
     def margin(self, resource: Resource, left: float) -> None:
-        """Count how close it was."""
         self._tally_of(resource).margin(resource, left)
 
     def released(self, resource: Resource, held: float) -> None:
-        """Count a hold."""
         self._tally_of(resource).released(resource, held)
 
     def _count_failure(self, resource: Resource, outcome: str, attempts: int) -> None:

@@ -168,7 +168,7 @@ class Lock(BaseLock):
 
 
 class AwaitableRate(Lock):
-    """As `Rate`,"""
+    """As `Rate`, awaited."""
 
     __slots__ = ()
 

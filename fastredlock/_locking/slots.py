@@ -53,11 +53,10 @@ def holders_of_slots(
     All slots have one queue, so each shows how many wait for any of them.
     """
     *slots, queue = (holders_of(engine, round) for round in rounds)
-    waiting = [vote.waiting for vote in queue]
     return tuple(
         tuple(
-            vote._replace(waiting=count)
-            for vote, count in zip(votes, waiting, strict=True)
+            vote._replace(waiting=of_all.waiting)
+            for vote, of_all in zip(votes, queue, strict=True)
         )
         for votes in slots
     )
