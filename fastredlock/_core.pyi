@@ -2,7 +2,7 @@ from _thread import LockType
 from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
 from enum import IntEnum
 from types import TracebackType
-from typing import Any, Final, TypeAlias, TypeVar, final
+from typing import Any, Final, Self, TypeAlias, TypeVar, final
 from weakref import ReferenceType
 
 from typing_extensions import disjoint_base
@@ -561,7 +561,7 @@ class Tally:
     waits: Final[list[float]]
     holds: Final[list[float]]
     margins: Final[list[float]]
-    def __init__(self, bounds: Sequence[float]) -> None: ...
+    def __new__(cls, bounds: Sequence[float]) -> Self: ...
     def acquired(self, resource: object, waited: float, attempts: int) -> None: ...
     def margin(self, resource: object, left: float) -> None: ...
     def released(self, resource: object, held: float) -> None: ...
