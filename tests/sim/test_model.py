@@ -138,11 +138,8 @@ class Draw:
         process, ttl = draw.choice(PROCESSES), draw.choice((b"90", b"5000", b"0"))
         waited, later = (b"%d" % draw.randrange(0, 200_000, 10_000) for _ in range(2))
         later = draw.choice((later, b"-1"))
-        ask, take, told = (
-            scripts.ASK_TURN,
-            scripts.TAKE_TURN,
-            scripts.RELEASE_AND_NOTIFY,
-        )
+        ask, take = scripts.ASK_TURN, scripts.TAKE_TURN
+        told = scripts.RELEASE_AND_NOTIFY
         how = draw.choice((b"1", b"1", b"2", b"3", b"4")) + b"#" + permits
         take_turn = token, ttl, process, waited, later, permits
         return [

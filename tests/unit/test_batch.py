@@ -212,21 +212,6 @@ def test_batch_when_made_of_something_else_or_twice_then_is_refused() -> None:
 # --- replies, many in one read --------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", range(1, 12))
-def test_replies_when_cut_anywhere_then_each_is_read_as_its_own(
-    engine: Engine, size: int
-) -> None:
-    batch = taken_in(engine, 6)
-    replies = (
-        b"+OK\r\n$-1\r\n>4\r\n+a\r\n:1\r\n_\r\n+OK\r\n+OK\r\n_\r\n-OOM no\r\n+OK\r\n"
-    )
-    for start in range(0, len(replies), size):
-        answer(engine, replies[start : start + size])
-    won = [round.is_won for round in batch.rounds]
-    assert won == [True, False, True, False, False, True]
-    assert batch.failure is batch.rounds[4]
-
-
 @pytest.mark.parametrize("reply", [b"+OK\r\n", b"_\r\n", b"$-1\r\n"])
 def test_reply_when_nobody_asked_for_it_then_ends_the_connection(
     engine: Engine, reply: bytes

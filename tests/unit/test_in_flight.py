@@ -43,6 +43,14 @@ def cut(engine: Engine, at_ns: int) -> None:
     hand.lost(engine, 0, "cut", at_ns)
 
 
+def cut_round(operation: Operation = Operation.ACQUIRE) -> tuple[Engine, Round]:
+    """Begin a round, and lose the connection that it was sent on."""
+    engine = ready_engine()
+    round = begin(engine, T0, operation)
+    cut(engine, T0 + MS)
+    return engine, round
+
+
 def won(engine: Engine) -> Round:
     """Let all masters grant a round."""
     lease = begin(engine, T0)
@@ -80,9 +88,7 @@ def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done(
 def test_round_when_its_next_connection_fails_too_then_has_failed_there(
     reason: str,
 ) -> None:
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
+    engine, round = cut_round()
     if reason == "cut again":
         hand.reconnect(engine, T0 + 2 * MS)
     hand.lost(engine, 0, reason, T0 + 3 * MS)
@@ -110,9 +116,7 @@ def test_repeated_acquire_when_not_granted_then_may_hold_all_the_same(
     reply: bytes, verdict: Verdict, state: MasterState
 ) -> None:
     """The SET of the first connection may still be executed."""
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
+    engine, round = cut_round()
     hand.reconnect(engine, T0 + 2 * MS)
     hand.receive(engine, 0, reply, T0 + 3 * MS)
     assert (round.verdict, engine.states[0][0]) == (verdict, state)
@@ -124,9 +128,7 @@ def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_don
     operation: Operation,
 ) -> None:
     """An error says that the second did nothing, and nothing of the first."""
-    engine = ready_engine()
-    round = begin(engine, T0, operation)
-    cut(engine, T0 + MS)
+    engine, round = cut_round(operation)
     hand.reconnect(engine, T0 + 2 * MS)
     hand.receive(engine, 0, b"-OOM command not allowed\r\n", T0 + 3 * MS)
     assert (round.verdict, round.may_hold) == (Verdict.UNREACHABLE, 1)
@@ -160,9 +162,7 @@ def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
 
 
 def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() -> None:
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
+    engine, round = cut_round()
     assert engine.next_ns <= round.deadline_ns
     hand.pass_time(engine, round.deadline_ns)
     assert said_of(round)[0] is Vote.SILENT
@@ -172,9 +172,7 @@ def test_round_when_the_next_connection_is_slow_then_ends_at_its_own_deadline() 
 
 
 def test_round_when_undone_between_two_connections_then_is_not_asked_again() -> None:
-    engine = ready_engine()
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
+    engine, round = cut_round()
     hand.withdraw(engine, round, T0 + 2 * MS)
     said = hand.reconnect(engine, T0 + 3 * MS)
     assert [words[:2] for words in said] == [[b"EVAL", scripts.RELEASE]]

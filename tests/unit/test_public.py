@@ -36,11 +36,6 @@ from fastredlock._options.masters import Endpoint
 from tests.support.rounds import in_child
 
 
-@pytest.mark.parametrize("name", fastredlock.types.__all__)
-def test_type_of_a_signature_can_be_imported(name: str) -> None:
-    assert getattr(fastredlock.types, name) is not None
-
-
 @pytest.mark.parametrize("kind", [FastRedlock, fastredlock.asyncio.FastRedlock])
 def test_types_that_signatures_name_are_exported(kind: type) -> None:
     known = {*fastredlock.__all__, *fastredlock.types.__all__}
