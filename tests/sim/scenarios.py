@@ -114,6 +114,11 @@ def five_servers_one_restarts(
 
     A takes the lock on servers 0, 1, 2 of five. Server 2 restarts, and has forgotten.
     B, which does not reach 0 and 1, gets 2, 3, 4; it reconnects in between.
+
+    With an age, the empty server that comes back has been up for long: a failover to
+    another machine, or a wall clock that was set forward after a restart. Where it is
+    not new, B had a connection to the old one, and other clients have asked the other
+    before: it has a marker.
     """
     stage = Stage(5, max_ttl=max_ttl)
     a, b = stage.process(), stage.process()
@@ -131,22 +136,6 @@ def five_servers_one_restarts(
         stage.try_to_take(b, "B")
         stage.pass_time(50 * MS)
     return stage
-
-
-def five_servers_one_is_new(max_ttl: float | None) -> Stage:
-    """The same; but the empty server that comes back as 2 has been up for long.
-
-    A failover to another machine, or a wall clock that was set forward after a restart.
-    """
-    return five_servers_one_restarts(max_ttl, 3600)
-
-
-def five_servers_one_is_replaced(max_ttl: float | None) -> Stage:
-    """The same, and B had a connection to the old server.
-
-    Other clients have asked the other server before: it has a marker.
-    """
-    return five_servers_one_restarts(max_ttl, 3600, is_new=False)
 
 
 def three_clocks_jump(by_ns: int) -> None:

@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from . import compiled, scenarios
 from .faults import ASSUMPTIONS
 from .keeper import SimKeeper
 from .scenarios import NOTHING, Stage, said_by
+from .scenarios import five_servers_one_restarts as five_servers
 from .schedule import Schedule
 from .worker import Worker
 from .world import FOREVER_NS, MS, S
@@ -116,9 +118,8 @@ def test_compiled_simulator_when_nothing_can_compile_it_then_says_so_in_a_senten
 @pytest.mark.parametrize(
     ("scenario", "broken", "kept"),
     [
-        (scenarios.five_servers_one_restarts, None, 2.0),
-        (scenarios.five_servers_one_is_replaced, None, 2.0),
-        (scenarios.five_servers_one_is_new, None, 2.0),
+        (five_servers, None, 2.0),
+        *((partial(five_servers, age_s=3600, is_new=new), None, 2.0) for new in (0, 1)),
         (scenarios.three_clocks_jump, S, -S),
         (scenarios.clocks_drift, 30_000, 9_900),
         (scenarios.holder_pauses, True, False),

@@ -262,6 +262,7 @@ def test_import_of_fastredlock_loads_nothing_heavy() -> None:
     told = python("import fastredlock; print(*sys.modules)").split()
     assert "fastredlock.client" in told
     assert set(told) & HEAVY == set()
+    assert "fastredlock.types" not in told
 
 
 def cpu_ms(code: str, environment: dict[str, str]) -> float:

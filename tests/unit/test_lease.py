@@ -85,13 +85,6 @@ def test_lease_tells_one_vote_per_master_in_their_order_and_a_late_grant_as_well
         cast(locks.rounds[0], "..G" if last == "PENDING" else "", locks.now + S)
 
 
-def test_lease_of_the_parent_is_not_valid_in_a_forked_child() -> None:
-    locks = ScriptedLocks("GG.")
-    lease = taken(locks)
-    with in_child():
-        assert (lease.remaining(), lease.is_valid) == (0.0, False)
-
-
 # ---- release
 
 
@@ -144,14 +137,6 @@ def test_lease_is_not_valid_any_more_while_its_release_is_on_its_way() -> None:
     locks.meanwhile = lambda: seen.append(lease.is_valid)
     lease.release()
     assert seen == [False]
-
-
-def test_release_in_a_forked_child_sends_nothing() -> None:
-    locks = ScriptedLocks("GG.")
-    lease = taken(locks)
-    with in_child():
-        lease.release()
-    assert len(locks.rounds) == 1
 
 
 def test_release_is_owed_as_long_as_the_longest_extension_can_live() -> None:
