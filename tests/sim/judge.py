@@ -189,10 +189,8 @@ class Judge:
 
     def on_slot(self, round: Round, permits: int) -> None:
         if not 0 <= round.slot < permits:
-            self.fail(
-                "I14",
-                f"{round.token.decode()} has the slot {round.slot}, of {permits}",
-            )
+            token = round.token.decode()
+            self.fail("I14", f"{token} has the slot {round.slot}, of {permits}")
 
     def _hold_slot(self, ours: Hold) -> None:
         # Of all slots together: it does not ask which is whose.
@@ -202,9 +200,8 @@ class Judge:
             self.excuses["no excuse: slots that were held beside others"] += 1
         if len(self._holds[name]) > self.permits[name]:
             holders = ", ".join(name_of(hold.lease) for hold in self._holds[name])
-            self.fail(
-                "I14", f"{name.decode()} of {self.permits[name]} is held by {holders}"
-            )
+            text = f"{name.decode()} of {self.permits[name]} is held by {holders}"
+            self.fail("I14", text)
 
     def on_permit(self, process: Process, permit: Permit) -> None:
         """A rate was entered: as a lease, for as long as it is a permission."""
@@ -239,11 +236,8 @@ class Judge:
         for key in keys_of(lease):
             last = self.fences.get(key, 0)
             if fence <= last:
-                self.fail(
-                    "I11",
-                    f"{name_of(lease)} has the number {fence} for "
-                    f"{key.decode()}, and {last} was granted before",
-                )
+                text = f"{name_of(lease)} has the number {fence} for {key.decode()}"
+                self.fail("I11", f"{text}, and {last} was granted before")
             self.fences[key] = fence
 
     # --- I2 ---------------------------------------------------------------------------
@@ -416,9 +410,8 @@ class Judge:
             is_set = vote_of(operation, reply) == GRANTED
             if is_set and at in self._released:
                 if not connection.is_given_up:
-                    self.fail(
-                        "I3", f"server {at[0]} got {token.decode()} after its release"
-                    )
+                    text = f"server {at[0]} got {token.decode()} after its release"
+                    self.fail("I3", text)
                 self.set_behind.add(at)
             later_ns = connection.process.shook_ns[connection.index]
             if is_set and connection.is_given_up and later_ns > connection.ready_ns:
@@ -503,11 +496,8 @@ class Judge:
             limit_ns += CLOSE_MOST_NS  # spent by the leader for another's close()
         slack_ns = 20_000_000 + limit_ns // 50  # wake-ups, and the rates of the clocks
         if took_ns > limit_ns + slack_ns:
-            self.fail(
-                "I4",
-                f"a call of process {process.index} took {took_ns / 1e6:.1f} ms "
-                f"instead of {limit_ns / 1e6:.1f}",
-            )
+            text = f"a call of process {process.index} took {took_ns / 1e6:.1f} ms"
+            self.fail("I4", f"{text} instead of {limit_ns / 1e6:.1f}")
 
     def on_release_called(self, process: Process, lease: BaseLease) -> None:
         if not process.engine.is_closed:  # else the call raises, and says so
@@ -523,8 +513,5 @@ class Judge:
             token = lease._round.token
             standing = [s.index for s in self.servers if s.token_at(key) == token]
             if len(standing) > len(self.servers) // 2:
-                self.fail(
-                    "I5",
-                    f"{name_of(lease)} is {status.name}, "
-                    f"{key.decode()} stands on {standing}",
-                )
+                text = f"{key.decode()} stands on {standing}"
+                self.fail("I5", f"{name_of(lease)} is {status.name}, {text}")
