@@ -6,7 +6,6 @@ A scenario is a world with nothing drawn: fixed delays, no faults but the one it
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from typing import Any
 
 from fastredlock import Lease
@@ -60,24 +59,25 @@ class Stage:
 
     def try_to_take(self, worker: Worker, name: str, ttl_ms: int = 1000) -> None:
         """As take; an error is no lease."""
-        self.leases[name] = None
-        with self.told_errors():
-            self.take(worker, name, ttl_ms)
+
+        def steps() -> Iterator[tuple[str, int]]:
+            self.leases[name] = yield from self.told(worker.acquire("r", ttl_ms, 0))
+
+        self.do(worker, steps())
 
     def extend(self, worker: Worker, name: str, ttl: float) -> None:
         """Extend; an error changes nothing but what the lease says."""
-        with self.told_errors():
-            self.do(worker, worker.extend(self.leases[name], ttl))
+        self.do(worker, self.told(worker.extend(self.leases[name], ttl)))
 
-    @contextmanager
-    def told_errors(self) -> Iterator[None]:
-        """Let the story go on behind an error, but for a violation."""
+    def told(self, steps: Iterator[Any]) -> Iterator[Any]:
+        """Do these; an error, but for a violation, is told, and its place is None."""
         try:
-            yield
+            return (yield from steps)
+        except Violation:
+            raise
         except Exception as error:
-            if isinstance(error, Violation):
-                raise
             self.world.tell(f"{type(error).__name__}: {error}")
+            return None
 
     def do(self, worker: Worker, steps: Iterator[tuple[str, int]]) -> None:
         worker.start(steps)
