@@ -79,13 +79,7 @@ class Scripts:
     is_fencing: Final[bool]
     releases_natively: Final[bool]
 
-def encode_command(
-    script: Script | None,
-    by_source: bool,
-    keys: bytes | tuple[bytes, ...],
-    token: bytes,
-    ttl_ms: int,
-) -> bytes: ...
+def encode_round(round: Round, scripts: Scripts, by_source: bool = False) -> bytes: ...
 
 @disjoint_base
 class KeyOfKind:
@@ -599,14 +593,14 @@ class ValidityFields(ReferenceType[Any]):
     terms: Terms
     longest_terms: Terms
     stays_until_ns: int
-    until_ns: int | None
+    until_ns: int
     unknown_until_ns: int
     pace: Pace | None
     bucket: list[Any] | None
     renewal: Round | None
     failed: Round | None
     awaited: int
-    was_kept: Final[bool]
+    was_kept: bool
     is_lost: bool
     error: Any
     on_lost: Any

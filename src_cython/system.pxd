@@ -34,14 +34,10 @@ cdef extern from "system/system.h" nogil:
     void event_close(Event *event)
     void event_set(Event *event)
     bint event_clear(Event *event)                    # whether it was set
-    ctypedef union epoll_data_t:
-        uint32_t u32
-    struct epoll_event:
-        uint32_t events
-        epoll_data_t data
-    int epoll_create1(int flags)
-    int epoll_ctl(int epoll_fd, int operation, int fd, epoll_event *event)
-    enum: EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL, EPOLLIN, EPOLLOUT
+    # Of an epoll, which an event loop watches; never called where there is none.
+    int watch_open()                                  # -1 and errno, as both below
+    int watch_set(int epoll_fd, int fd, uint32_t events, bint is_new)
+    int watch_end(int epoll_fd, int fd)
 
 cdef extern from *:
     """
@@ -52,9 +48,6 @@ cdef extern from *:
     static inline int atomic_take(int *flag) {
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
-    }
-    static inline int atomic_read(int *flag) {
-        return __atomic_load_n(flag, __ATOMIC_SEQ_CST);
     }
     static inline int atomic_decrease(int *count) {
         return __atomic_sub_fetch(count, 1, __ATOMIC_SEQ_CST);
@@ -73,7 +66,6 @@ cdef extern from *:
     """
     void atomic_give(int *flag) noexcept nogil
     int atomic_take(int *flag) noexcept nogil
-    int atomic_read(int *flag) noexcept nogil
     int atomic_decrease(int *count) noexcept nogil
     void atomic_put(int *flag, int value) noexcept nogil
     int atomic_get(int *flag) noexcept nogil

@@ -45,7 +45,7 @@ from .._reports.log import WARNING, print_error, warn
 from .._reports.votes import MasterVote, loss, votes_of
 from ..errors import ConfigurationError, FastRedlockError, LeaseLostError
 from .renewals import Keeping, end_of
-from .validity import NEVER_KEPT_NS, Validity, validity_of
+from .validity import FOREVER_NS, NEVER_KEPT_NS, Validity, validity_of
 
 # --- what may be asked for ------------------------------------------------------------
 
@@ -110,7 +110,8 @@ class KeepAlive:
         check_terms(driver, lease._asked())
         kept = validity_of(lease)
         now_ns = driver.now_ns()
-        kept.until_ns = None if self._for_ns is None else now_ns + self._for_ns
+        kept.was_kept = True
+        kept.until_ns = FOREVER_NS if self._for_ns is None else now_ns + self._for_ns
         if self._on_lost is not None:
             kept.on_lost = self._on_lost
         if lease._is_adopted():
@@ -414,7 +415,7 @@ class BaseKeeper:
         if round is not None:
             votes = votes_of(engine, round)
             return loss(votes), votes
-        if kept.until_ns is not None and now_ns >= kept.until_ns:
+        if now_ns >= kept.until_ns:
             return ENDED, ()
         if end_of(kept) == 0 and not kept.is_lost:  # an extension by hand has found it
             return loss(), ()

@@ -183,7 +183,7 @@ class Keeping:
                 pace, end_ns = self._pace(kept), end_of(kept)
                 if now_ns >= end_ns - pace.margin_ns or kept.is_lost:
                     lost.append(kept)
-                elif kept.until_ns is None or now_ns < kept.until_ns:
+                elif now_ns < kept.until_ns:
                     renewals.append(kept)
                     grants.append(lease._round)
                     soonest_ns = min(soonest_ns, end_ns)

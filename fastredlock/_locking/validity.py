@@ -26,7 +26,7 @@ from typing import Any
 from .._core import LeaseFields, Round, ValidityFields, Vote, set_first
 from ..errors import FastRedlockError, LeaseLostError
 
-NEVER_KEPT_NS = 0  # of `until_ns`
+NEVER_KEPT_NS, FOREVER_NS = 0, (1 << 63) - 1  # of `until_ns`
 
 # Renewals that some masters never answered: they may still be executed there. Fields
 # with types would take a millisecond at import.
@@ -66,7 +66,7 @@ class Validity(ValidityFields):
 
     # As the core has them; a checker of types would infer narrower ones from here.
     validity_ns: int
-    until_ns: int | None
+    until_ns: int
     failed: Round | None
     awaited: int
     is_lost: bool

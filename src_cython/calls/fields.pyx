@@ -399,14 +399,14 @@ cdef class ValidityFields(ReferenceType):
     cdef public Terms terms              # last asked for
     cdef public Terms longest_terms      # how long a key can live, confirmed or not
     cdef public int64_t stays_until_ns   # not released before: `at_least` of a lock
-    cdef int64_t kept_until_ns
+    cdef public int64_t until_ns         # from then on not renewed; 0: never kept
     cdef public int64_t unknown_until_ns   # adopted: so long its first renewal may take
     cdef public Pace pace                # of its ttl, once the keeper has looked
     cdef public list bucket              # of its keeper, in which it waits; or None
     cdef Round last                      # its renewal
     cdef public Round failed             # the last renewal, where it was not confirmed
     cdef public uint64_t awaited         # the masters that never answered a renewal
-    cdef readonly byte_bint was_kept
+    cdef public byte_bint was_kept
     cdef public byte_bint is_lost
     cdef byte_bint is_end_noted
     cdef public object error             # by which its loss was reported, or None
@@ -452,17 +452,6 @@ cdef class ValidityFields(ReferenceType):
     def renewal(self, Round renewal):
         kept_set_renewal(self, renewal)
 
-    @property
-    def until_ns(self):
-        """From when on it is not renewed; None: without a bound."""
-        return None if self.kept_until_ns == NEVER_NS else self.kept_until_ns
-
-    @until_ns.setter
-    def until_ns(self, until_ns):
-        self.kept_until_ns = NEVER_NS if until_ns is None else until_ns
-        if self.kept_until_ns != 0:
-            self.was_kept = True
-
 
 def set_first(owner not None, str name not None, new):
     """Set a field that is None; return what was set first: all get the same."""
@@ -506,7 +495,7 @@ def kept_due(
         if lease is None or lease._status is not None:
             kept.bucket = None
         elif (
-            not kept_is_plain(kept) or kept.kept_until_ns != NEVER_NS
+            not kept_is_plain(kept) or kept.until_ns != NEVER_NS
             or kept.pace is None or now_ns >= kept.validity_ns - kept.pace.margin_ns
         ):
             others.append(kept)

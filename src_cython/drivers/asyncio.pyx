@@ -331,7 +331,7 @@ cdef class AsyncioDriver:
 
 cdef int asyncio_join(AsyncioDriver self) except -1:
     if not IS_PORTABLE:
-        self.epoll_fd = epoll_create1(EPOLL_CLOEXEC)
+        self.epoll_fd = watch_open()
         if self.epoll_fd < 0:
             raise OSError(errno, "epoll_create1")
     self.is_joined = True
@@ -395,11 +395,9 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
         return 0
     for i in range(engine.master_count):
         if IS_PORTABLE:
-            asyncio_watch_link(self, engine.links[i], (
-                POLLIN | POLLOUT if link_wants_to_write(engine.links[i]) else POLLIN
-            ))
+            asyncio_watch_link(self, engine.links[i], link_wanted(engine.links[i]))
             continue
-        error = link_watch(engine.links[i], self.epoll_fd, i)
+        error = link_watch(engine.links[i], self.epoll_fd)
         if error != 0:
             raise OSError(-error, "epoll_ctl")
     if engine.counters.due_ns < self.armed_ns:

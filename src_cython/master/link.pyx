@@ -110,22 +110,20 @@ cdef void link_forget_loop(Link *self) noexcept nogil:
         self.retired_fd = -1
 
 
-cdef int link_watch(Link *self, int epoll_fd, uint32_t index) noexcept nogil:
-    # Watch for the events to wait for now; mostly nothing changes.
-    cdef epoll_event event
-    cdef int operation = EPOLL_CTL_MOD if self.watched else EPOLL_CTL_ADD
-    if self.fd < 0:
+cdef uint32_t link_wanted(Link *self) noexcept nogil:
+    # The events to wait for now.
+    return POLLIN | POLLOUT if link_wants_to_write(self) else POLLIN
+
+
+cdef int link_watch(Link *self, int epoll_fd) noexcept nogil:
+    # Mostly nothing changes.
+    cdef uint32_t wanted = link_wanted(self)
+    if self.fd < 0 or wanted == self.watched:
         return 0
-    event.events = EPOLLIN
-    event.data.u32 = index
-    if link_wants_to_write(self):
-        event.events = EPOLLIN | EPOLLOUT
-    if event.events == self.watched:
-        return 0
-    if epoll_ctl(epoll_fd, operation, self.fd, &event) != 0:
+    if watch_set(epoll_fd, self.fd, wanted, self.watched == 0) != 0:
         return -errno
     self.epoll_fd = epoll_fd
-    self.watched = event.events
+    self.watched = wanted
     self.watched_in = current_generation
     return 0
 
@@ -134,7 +132,7 @@ cdef void link_unwatch(Link *self) noexcept nogil:
     # close(2) alone leaves a descriptor watched that a forked child has, too. The child
     # shares the epoll: a descriptor that it removed, the parent would miss.
     if not IS_PORTABLE and self.watched and self.watched_in == current_generation:
-        epoll_ctl(self.epoll_fd, EPOLL_CTL_DEL, self.fd, NULL)
+        watch_end(self.epoll_fd, self.fd)
     self.watched = 0
 
 
@@ -380,7 +378,7 @@ cdef int links_poll(
     for i in range(count):
         link = links[i]
         polled[i].fd = link.fd if link.received == 0 else -1      # left out by poll
-        polled[i].events = POLLIN | POLLOUT if link_wants_to_write(link) else POLLIN
+        polled[i].events = link_wanted(link)
         polled[i].revents = 0
     polled[count].fd = waker.event.fd
     polled[count].events = POLLIN

@@ -65,7 +65,7 @@ cdef class LookUp:
 
 
 cdef LookUp look_up_of_path(str path):
-    cdef LookUp self = LookUp()
+    cdef LookUp self = LookUp.__new__(LookUp)
     cdef Address *address = &self.state.addresses[0]
     cdef sockaddr_un *unix = <sockaddr_un *>&address.storage
     cdef bytes encoded = path.encode("utf-8", "surrogateescape")
@@ -152,7 +152,7 @@ cdef LookUp look_up_of(bytes host, bytes port, int64_t now_ns):
             look_up_forget(<LookUp>old)
     if len(host) >= LONGEST_NAME or len(port) >= 8:
         raise OSError(ENAMETOOLONG, "host name")
-    found = LookUp()
+    found = LookUp.__new__(LookUp)
     memcpy(found.state.host, <const char *>host, len(host))
     memcpy(found.state.port, <const char *>port, len(port))
     look_up_find(found.state, AI_NUMERICHOST)
@@ -166,7 +166,7 @@ cdef LookUp look_up_of(bytes host, bytes port, int64_t now_ns):
 cdef bint look_up_is_stale(LookUp self, int64_t now_ns) noexcept:
     if self.generation != current_generation:
         return True
-    return atomic_read(&self.state.is_done) and now_ns - self.state.done_ns > FRESH_NS
+    return atomic_get(&self.state.is_done) and now_ns - self.state.done_ns > FRESH_NS
 
 
 cdef int look_up_forget(LookUp self) except -1:
@@ -246,4 +246,4 @@ cdef Preparing preparing_begin(object prepare):
 cdef bint preparing_is_stale(Preparing self, int64_t now_ns) noexcept:
     if self.generation != current_generation:
         return True
-    return atomic_read(&self.is_done) and now_ns - self.done_ns > PREPARED_FRESH_NS
+    return atomic_get(&self.is_done) and now_ns - self.done_ns > PREPARED_FRESH_NS

@@ -327,25 +327,12 @@ cdef bytes command_encode(tuple words):
     return b"".join(pieces)
 
 
-def encode_command(
-    Script script, bint by_source, keys not None, bytes token not None, int64_t ttl_ms,
-):
-    """Encode `EVALSHA sha1 n key... token [ttl_ms]`, or EVAL where by_source.
-
-    `keys` are one key, bytes, or a tuple of them. Without a script it is the SET of an
-    ACQUIRE.
-    """
+def encode_round(Round round not None, Scripts scripts not None, bint by_source=False):
+    """Encode the command of a round, as it is first sent."""
     cdef Buffer out
-    cdef tuple several = keys if type(keys) is tuple else None
-    cdef bytes resource = None if type(keys) is tuple else <bytes?>keys
     memset(&out, 0, sizeof(Buffer))
     try:
-        if several is not None:
-            check_keys(several)
-        if script is None:
-            command_acquire(&out, resource, token, ttl_ms)
-        else:
-            command_script(&out, script, by_source, resource, several, token, ttl_ms)
+        command_of_round(&out, round, scripts, by_source, False)
         return out.data[:out.end]
     finally:
         buffer_free(&out)

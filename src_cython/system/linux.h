@@ -60,3 +60,13 @@ static inline void socket_drop_after(int fd, int ms)
 {
     setsockopt(fd, IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof(ms));
 }
+
+#define watch_open() epoll_create1(EPOLL_CLOEXEC)
+#define watch_end(epoll_fd, fd) epoll_ctl(epoll_fd, EPOLL_CTL_DEL, fd, NULL)
+
+/* The events of poll(2) are those of epoll(7). */
+static inline int watch_set(int epoll_fd, int fd, uint32_t events, int is_new)
+{
+    struct epoll_event event = {.events = events};
+    return epoll_ctl(epoll_fd, is_new ? EPOLL_CTL_ADD : EPOLL_CTL_MOD, fd, &event);
+}

@@ -136,17 +136,6 @@ static inline void socket_drop_after(int fd, int ms)
 
 /* There is no epoll: the event loop watches each connection (asyncio.pyx). Code
    that is never reached names these. */
-enum { EPOLL_CLOEXEC, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_DEL };
-enum { EPOLLIN = POLLIN, EPOLLOUT = POLLOUT };
-
-typedef union {
-    uint32_t u32;
-} epoll_data_t;
-
-struct epoll_event {
-    uint32_t events;
-    epoll_data_t data;
-};
-
-#define epoll_create1(flags) (errno = ENOSYS, -1)
-#define epoll_ctl(epoll_fd, operation, fd, event) ((void)(operation), (void)(event), -1)
+#define watch_open() (errno = ENOSYS, -1)
+#define watch_set(epoll_fd, fd, events, is_new) ((void)(events), (void)(is_new), -1)
+#define watch_end(epoll_fd, fd) (-1)

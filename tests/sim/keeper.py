@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from fastredlock._core import ClosedError
 from fastredlock._locking.renewals import Keeping, end_of
-from fastredlock._locking.validity import Validity, validity_of
+from fastredlock._locking.validity import FOREVER_NS, Validity, validity_of
 from fastredlock.errors import LeaseLostError
 
 from .world import MS, SLEEP, Steps
@@ -41,7 +41,7 @@ class SimKeeper:
 
     def keep(self, lease: Lease) -> None:
         kept = validity_of(lease)
-        kept.until_ns = None
+        kept.was_kept, kept.until_ns = True, FOREVER_NS
         self._kept.append(kept)
         if 0 < end_of(kept) <= self._process.now_ns():
             self._over.append(kept)
@@ -74,7 +74,7 @@ class SimKeeper:
 
         One that its worker has left is not renewed, and may stand for a minute.
         """
-        leases = [kept() for kept in self._kept if kept.until_ns is None]
+        leases = [kept() for kept in self._kept if kept.until_ns == FOREVER_NS]
         return [each for each in leases if each is not None and each._status is None]
 
     def _step(self) -> Steps:

@@ -16,7 +16,12 @@ from fastredlock._core import Round, by_hand_conclude
 from fastredlock._locking import renewals
 from fastredlock._locking.keeper import KeepAlive
 from fastredlock._locking.renewals import Keeping
-from fastredlock._locking.validity import NEVER_KEPT_NS, Validity, validity_of
+from fastredlock._locking.validity import (
+    FOREVER_NS,
+    NEVER_KEPT_NS,
+    Validity,
+    validity_of,
+)
 from tests.support.rounds import (
     MS,
     RELEASED,
@@ -47,10 +52,10 @@ class Desk:
     def now(self) -> int:
         return self.locks.now
 
-    def take(self, until_ns: int | None = None, ttl: float | None = None) -> Lease:
+    def take(self, until_ns: int = FOREVER_NS, ttl: float | None = None) -> Lease:
         lease = taken(self.locks, ttl)
         kept = validity_of(lease)
-        kept.until_ns = until_ns
+        kept.was_kept, kept.until_ns = until_ns != NEVER_KEPT_NS, until_ns
         self.keeping.add(kept, self.now)
         return lease
 
@@ -394,7 +399,7 @@ def extended_and_kept(desk: Desk) -> tuple[Lease, Validity]:
     lease = taken(desk.locks)
     lease.extend(60)
     kept = validity_of(lease)
-    kept.until_ns = None
+    kept.was_kept, kept.until_ns = True, FOREVER_NS
     desk.keeping.add(kept, desk.now)
     return lease, kept
 
@@ -442,7 +447,7 @@ def test_adopted_lease_that_was_seen_lost_is_not_extended_again(desk: Desk) -> N
 def adopt(desk: Desk) -> Lease:
     lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
     kept = validity_of(lease)
-    kept.until_ns = None
+    kept.was_kept, kept.until_ns = True, FOREVER_NS
     kept.unknown_until_ns = desk.now + VALIDITY_NS
     desk.keeping.add(kept, desk.now)
     return lease

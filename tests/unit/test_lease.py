@@ -28,7 +28,7 @@ from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation, Round
 from fastredlock._locking.driver import Driver
 from fastredlock._locking.each import ExtendEach
-from fastredlock._locking.validity import extended, validity_of
+from fastredlock._locking.validity import FOREVER_NS, extended, validity_of
 from tests.support.rounds import (
     GONE,
     MS,
@@ -304,7 +304,8 @@ def test_with_block_left_late_names_the_overrun_and_keep_alive() -> None:
 def test_with_block_left_late_by_a_kept_lease_gives_no_such_advice() -> None:
     locks, lost = ScriptedLocks("GG.", "GG.", took_ns=0), pytest.raises(LeaseLostError)
     with lost as caught, taken(locks) as lease:
-        validity_of(lease).until_ns = None
+        kept = validity_of(lease)
+        kept.was_kept, kept.until_ns = True, FOREVER_NS
         locks.now += 12 * S
     overrun = "its validity (ttl 10 s) was overrun by 2.102 s"
     assert str(caught.value) == f"{BEFORE_END}: {overrun}"

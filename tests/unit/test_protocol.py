@@ -14,13 +14,17 @@ from hypothesis import strategies as st
 from fastredlock._core import (
     Operation,
     Script,
+    Scripts,
+    Terms,
     Vote,
-    encode_command,
+    encode_round,
     vote_of_reply,
 )
 from fastredlock._options import scripts
+from tests.support.by_hand import new_engine
 from tests.support.rounds import thorough
 
+ENGINE = new_engine()
 SHA1 = b"0123456789abcdef0123456789abcdef01234567"
 SCRIPT = Script(b"return 1", SHA1)
 # Around the first capacity of the buffer, its doubling, and what it gives back.
@@ -49,8 +53,22 @@ KNOWN_SHA1 = {
 }
 
 
+def encode(
+    operation: Operation,
+    keys: bytes | tuple[bytes, ...],
+    token: bytes,
+    ttl_ms: int,
+    script: Script = SCRIPT,
+    by_source: bool = False,
+) -> bytes:
+    """Encode a round whose scripts, if it needs one, are this one."""
+    round = ENGINE.new_round(operation, keys, token, Terms(ttl_ms, 0, 0))
+    named = dict.fromkeys(("extend", "extend_all"), script)
+    return encode_round(round, Scripts(named), by_source)
+
+
 def encode_acquire(key: bytes, token: bytes, ttl_ms: int) -> bytes:
-    return encode_command(None, False, key, token, ttl_ms)
+    return encode(Operation.ACQUIRE, key, token, ttl_ms)
 
 
 def words_of(command: bytes) -> list[bytes]:
@@ -72,7 +90,7 @@ def test_acquire_is_set_nx_px_with_the_bare_resource_and_token() -> None:
 @pytest.mark.parametrize("keys", [(), ("a",), (b"a", None), (b"a", bytearray(b"b"))])
 def test_script_of_all_takes_bytes_alone_and_one_at_least(keys: tuple[Any]) -> None:
     with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
-        encode_command(SCRIPT, False, keys, b"token", 0)
+        encode(Operation.EXTEND, keys, b"token", 0)
 
 
 # ---- binary safe, of any length
@@ -82,7 +100,7 @@ def test_script_of_all_takes_bytes_alone_and_one_at_least(keys: tuple[Any]) -> N
 def test_key_of_any_length_is_sent_whole(length: int) -> None:
     key = bytes(i % 251 for i in range(length))
     assert words_of(encode_acquire(key, b"t", 1))[1:3] == [key, b"t"]
-    assert words_of(encode_command(SCRIPT, False, b"r", key, 0))[3:] == [b"r", key]
+    assert words_of(encode(Operation.EXTEND, b"r", key, 0))[3:] == [b"r", key]
 
 
 @thorough
@@ -98,7 +116,7 @@ def test_acquire_is_read_by_a_server_as_it_was_meant(
 @pytest.mark.parametrize("count", [5, 6, 9, 10, 95, 96, 1000, 20_000])
 def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
     keys = tuple(b"%d" % i for i in range(count))
-    command = encode_command(SCRIPT, False, keys, b"token", 1)
+    command = encode(Operation.EXTEND, keys, b"token", 1)
     assert words_of(command) == [
         *(b"EVALSHA", SHA1, b"%d" % count, *keys, b"token", b"1")
     ]
@@ -120,7 +138,7 @@ def test_script_is_read_by_a_server_as_it_was_meant(
     script = Script(source, SHA1)
     both: list[bytes | tuple[bytes, ...]] = [tuple(keys)]
     for asked in both + keys * (len(keys) == 1):
-        command = encode_command(script, by_source, asked, token, ttl_ms)
+        command = encode(Operation.EXTEND, asked, token, ttl_ms, script, by_source)
         assert words_of(command) == [*head, b"%d" % len(keys), *keys, token, *ttl]
 
 

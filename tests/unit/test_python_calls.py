@@ -31,7 +31,7 @@ MAY_RUN_PYTHON = re.compile(
 # of the core; and format what is a str, or a float.
 OF_C = {
     *("engine_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
-    *("error_text", "look_up_begin", "master_on_other_reply"),
+    *("error_text", "master_on_other_reply"),
     "master_health",
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
     *("next_reply", "reply_text"),
