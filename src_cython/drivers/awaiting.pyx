@@ -100,16 +100,10 @@ cdef class AsyncioFuture(Awaited):
     def done(self):
         return self.is_done
 
-    def cancelled(self):
-        return self.cancelled_by is not None
-
     def result(self):
         if self.cancelled_by is not None:
             raise self.cancelled_by
         return None
-
-    def exception(self):
-        return self.result()
 
     def add_done_callback(self, callback, *, context=None):
         if self.callback is not None or self.is_done:

@@ -57,7 +57,9 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     """
     cdef int error
     cdef int64_t until_ns
-    cdef bint is_green = leader_is_green(self.leadership), was_closed = self.is_closed
+    cdef size_t greenlet = self.leadership.greenlet
+    cdef bint is_green = greenlet != 0 and greenlet_hub_caller() == greenlet
+    cdef bint was_closed = self.is_closed
     cdef bint is_kept = len(self.opened) + len(self.batches) > 0
     cdef int i
     for i in range(self.master_count):

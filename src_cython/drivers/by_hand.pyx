@@ -69,7 +69,9 @@ def by_hand_take_events(
     with an event, `quiet` is the set of the others.
     """
     cdef Master master
-    by_hand_poll(engine, now_ns)
+    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
+    for master in engine.masters:
+        link_note_look(&master.link, now_ns)
     for index, is_connected, data, reason in arrivals:
         master = by_hand_master(engine, index)
         if is_connected:
@@ -83,23 +85,6 @@ def by_hand_take_events(
         engine_check_idle_keys(engine, now_ns)
     if engine.closed or engine.held:
         engine_finish(engine, now_ns)
-
-
-cdef int by_hand_poll(Engine engine, int64_t now_ns) except -1:
-    cdef int i
-    engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
-    for i in range(engine.master_count):
-        link_note_look(engine.links[i], now_ns)
-    return 0
-
-
-def by_hand_pass_time(
-    Engine engine not None, int64_t now_ns, uint64_t quiet=<uint64_t>-1
-):
-    """Do all that is due, all that came having been read: end rounds and waits, give up
-    connections that take too long among the masters without an event."""
-    by_hand_poll(engine, now_ns)
-    engine_on_time(engine, now_ns, quiet)
 
 
 def by_hand_engine(Engine engine not None):
@@ -186,17 +171,6 @@ def by_hand_all_outgoing(Engine engine not None):
         (i, by_hand_outgoing(engine, i)) for i in range(engine.master_count)
         if buffer_length(&engine.links[i].outgoing) > 0
     ] or None
-
-
-def by_hand_is_submitted(work not None):
-    """Whether it was given to the engine before."""
-    work_check(work)
-    return work_is_submitted(work)
-
-
-def by_hand_waits(Round round not None):
-    """Whether it is opened when it is its turn, not before."""
-    return round.turn is not None and not (<Turn>round.turn).is_open
 
 
 def by_hand_begin_close(Engine engine not None, int64_t now_ns):

@@ -160,11 +160,8 @@ cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
 
 
 cdef int follower_forget(list followers, Follower follower) except -1:
-    cdef Py_ssize_t i
-    for i in range(len(followers)):
-        if followers[i] is follower:
-            del followers[i]
-            break
+    if follower in followers:
+        followers.remove(follower)
     return 0
 
 
@@ -240,11 +237,6 @@ cdef bint leader_is_caller(Leadership self) noexcept:
     return self.greenlet == 0 or (
         greenlet_hub_caller() in (0, self.greenlet)
     )
-
-
-cdef bint leader_is_green(Leadership self) noexcept:
-    # Whether the leader has to wait through its hub.
-    return self.greenlet != 0 and greenlet_hub_caller() == self.greenlet
 
 
 cdef bint leader_was_stopped(Leadership self) noexcept:

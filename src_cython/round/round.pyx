@@ -94,7 +94,7 @@ cdef class Round:
     cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
     cdef readonly byte_bint is_withheld  # not sent: an earlier use is not settled
     cdef public byte_bint is_shown       # its token is known outside: lease.token
-    cdef byte_bint is_submitted          # given to the engine
+    cdef readonly byte_bint is_submitted  # given to the engine
     cdef public byte_bint is_released    # an ACQUIRE: its release was made, so nothing
     #                                      extends it any more; an EXTEND: it stands in
     #                                      the place of the release (at_least)

@@ -20,7 +20,6 @@ from fastredlock._core import (
     by_hand_end_close,
     by_hand_hand_on,
     by_hand_idle_keys,
-    by_hand_is_submitted,
     by_hand_join_stay,
     by_hand_return,
     by_hand_submit,
@@ -113,7 +112,7 @@ class Driver:
         try:
             if self._engine.is_closed and not is_release(round):
                 raise ClosedError("closed")
-            if not by_hand_is_submitted(round):
+            if not round.is_submitted:
                 yield from self._begin(round)
             while not round.is_finished:
                 yield from self._step(FOREVER_NS)
@@ -146,13 +145,13 @@ class Driver:
         try:
             if by_hand_join_stay(self._engine, round, self._process.now_ns()):
                 self._process.wake(WAIT)  # its waker
-            elif not by_hand_is_submitted(round):
+            elif not round.is_submitted:
                 self._add_follower(RUN, round)
             while not round.is_finished:
                 if self._leader is None:
                     yield from self._lead(worker, round)
                 elif self._engine.is_closed and not (
-                    by_hand_is_submitted(round) or is_release(round)
+                    round.is_submitted or is_release(round)
                 ):
                     raise ClosedError("closed")
                 else:
@@ -265,7 +264,7 @@ class Driver:
         elif (
             round is not None
             and (not self._engine.is_closed or is_release(round))
-            and (not by_hand_is_submitted(round))
+            and not round.is_submitted
         ):
             by_hand_submit(self._engine, round, self._process.now_ns())
             self._process.open_due()

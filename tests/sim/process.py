@@ -19,7 +19,6 @@ from fastredlock._core import (
     by_hand_idle_keys,
     by_hand_parting,
     by_hand_take_events,
-    by_hand_waits,
 )
 from fastredlock._locking.driver import new_scripts
 from fastredlock._options.settings import Settings
@@ -118,7 +117,7 @@ class Process:
         limit_ns = self.settings.connect_timeout_ns + 2 * round.terms.timeout_ns
         if self.settings.fencing:  # the number, for as long again
             limit_ns += round.terms.timeout_ns
-        if by_hand_waits(round):
+        if round.has_turn:
             limit_ns += round.left_ns
         yield from self._driver.run(self.running, round)
         self.judge.on_closed(self, operation, round)

@@ -21,7 +21,7 @@ from fastredlock._options.masters import Endpoint
 
 # What is done to an engine: `hand.lost(engine, 0, "cut", now_ns)`.
 connected, lost = _core.by_hand_connected, _core.by_hand_lost
-open_due, pass_time = _core.by_hand_open_due, _core.by_hand_pass_time
+open_due = _core.by_hand_open_due
 outgoing, receive = _core.by_hand_outgoing, _core.by_hand_receive
 start, submit = _core.by_hand_start, _core.by_hand_submit
 hand_on = _core.by_hand_hand_on
@@ -39,6 +39,11 @@ HELLO = b"%1\r\n+server\r\n+redis\r\n"
 NO_NATIVE = b"*2\r\n_\r\n_\r\n"  # to COMMAND INFO
 TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
 ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
+
+
+def pass_time(engine: Engine, now_ns: int, quiet: int = (1 << 64) - 1) -> None:
+    """Do all that is due: no master has an event, or those alone that are not quiet."""
+    take_events(engine, [], quiet, now_ns)
 
 
 def new_engine(

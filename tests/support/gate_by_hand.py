@@ -61,7 +61,6 @@ class ByHand:
     def pass_time(self, for_ns: int) -> None:
         self.now_ns += for_ns
         hand.pass_time(self.engine, self.now_ns)
-        hand.finish(self.engine, self.now_ns)
 
     def new_round(self, key: bytes | KeyOfKind = KEY) -> Round:
         self._numbers += 1
