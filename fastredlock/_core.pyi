@@ -653,6 +653,7 @@ class AcquireCall(Call):
     timeout: Final[float | None]
     began_ns: Final[int]
     round: Final[Round | None]
+    caller: Final[Any]
 
 @final
 class DefaultResource: ...

@@ -125,13 +125,12 @@ class Lock(BaseLock):
     _lease = Lease
 
     async def __aenter__(self) -> Lease:
-        caller = self._driver.here().caller()
         acquire = self._begin()
         entered = await acquire
         if entered is None:
             raise self._refused(acquire)
         # No call from here on: a signal handler could run after it, and raise.
-        self._last_entry = (caller, entered)
+        self._last_entry = (acquire.caller, entered)
         # A lease of its own: it has not joined another block, which is watched.
         if self._keep is not None and entered is entered._lease:
             try:
@@ -189,9 +188,9 @@ class Candidate(Lock):
     __slots__ = ()
 
     async def __aenter__(self) -> Lease:
-        caller = self._driver.here().caller()
-        lease: Lease = await self._begin()  # it waits as long as it takes
-        self._last_entry = (caller, lease)
+        acquire = self._begin()
+        lease: Lease = await acquire  # it waits as long as it takes
+        self._last_entry = (acquire.caller, lease)
         return lease
 
 

@@ -99,7 +99,9 @@ class BaseLock(LockEntries):
         if self._is_reentrant and (lease := joined(self)) is not None:
             if ttl is not None:
                 self._driver.settings.terms(ttl)  # or an error
-            return Join(lease, ttl)
+            join = Join(lease, ttl)
+            join.caller = self._driver.caller()
+            return join
         given = self._resource, ttl, timeout, self._encode, keep, True
         return AcquireCall(self._driver, self._lease, *given)
 
@@ -161,7 +163,9 @@ class Join:
     an entry is taken off by what it holds.
     """
 
-    __slots__ = ("_lease", "_ttl")
+    __slots__ = ("_lease", "_ttl", "caller")
+
+    caller: object  # of an `async with`: see AcquireCall
 
     def __init__(self, lease: Any, ttl: Any) -> None:
         seconds = ttl.ttl_ms / 1000 if isinstance(ttl, Terms) else ttl

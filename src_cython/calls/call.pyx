@@ -291,6 +291,7 @@ cdef class AcquireCall(Call):
     cdef readonly object timeout
     cdef readonly int64_t began_ns
     cdef readonly Round round
+    cdef readonly object caller      # that enters an `async with`: `_last_entry`
     cdef type lease_type
     cdef object keep
     cdef bint enters
@@ -399,6 +400,8 @@ cdef int acquire_note_permits(AcquireCall self, int count) except -1:
 cdef object acquire_end(AcquireCall self):
     cdef Round round = self.round
     self.attempts = None
+    if self.enters and not self.blocks:
+        self.caller = self.here.caller()
     if round.verdict_code == VERDICT_WON:
         self.value = fields_lease(self.lease_type, self.driver, self.resource, round)
     if self.driver.observer is not no_observer:
@@ -419,7 +422,7 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef Terms terms = driver.default_terms
     cdef int64_t timeout_ns
     cdef Round round
-    cdef bint waits
+    cdef bint waits, is_drawn_later
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
     key = first_try_key(self)
@@ -440,9 +443,14 @@ cdef Round acquire_first_try(AcquireCall self):
     )
     if waits and not acquire_may_wait(self, key):
         return None
+    # One that waits for a lease that is handed on needs no token.
+    is_drawn_later = waits and type(key) is bytes and (
+        driver.token_source is not None and terms.linger_ns == 0
+    )
     round = engine_new_round(
         engine, OPERATION_ACQUIRE, key,
-        driver.settings.new_token() if driver.token_source is None
+        HANDED_ON if is_drawn_later
+        else driver.settings.new_token() if driver.token_source is None
         else tokens_draw(driver.token_source),
         terms,
     )

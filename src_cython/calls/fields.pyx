@@ -62,7 +62,7 @@ cdef class DriverFields:
         self.observer = no_observer
         self.entered = {}
         self.default_terms = settings.default_terms
-        self.token_source = settings.token_source
+        self.token_source = engine.token_source = settings.token_source
         self.runs_in_core = True
 
     def run(self, work):
@@ -219,11 +219,13 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
     # would wait for itself. Without memory no note is made; the lease is held already.
     cdef Round grant = lease._round
+    cdef dict entered = (<DriverFields>lease._driver).entered
     try:
         entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
-        (<DriverFields>lease._driver).entered.update(
-            dict.fromkeys(grant.keys or (grant.resource,), entry)
-        )
+        if grant.keys is None:
+            entered[grant.resource] = entry
+        else:
+            entered.update(dict.fromkeys(grant.keys, entry))
     except MemoryError:
         pass
     return 0

@@ -41,6 +41,7 @@ cdef class Engine:
     cdef Leadership leadership             # the threads that share this engine
     cdef bint servers_may_be_same          # compat: databases of one server
     cdef WaitQueues queues                 # of rounds that wait for their turn
+    cdef TokenSource token_source          # of rounds that drew none; or None
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef Fences fences                     # numbers of grants

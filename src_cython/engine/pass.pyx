@@ -20,6 +20,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             return round_give_up(round, NOT_SENT, now_ns)
         if round.permits and round_wants_slot(round):
             engine_set_slot(self, round, -1, now_ns)
+        if round.token is HANDED_ON:      # it waited, and nothing was handed on to it
+            round.token = tokens_draw(self.token_source)
         self.counters.rounds += 1
         if round.operation_code == OPERATION_RELEASE:
             round.lease_state = None      # it is sent, and may be deferred for long
