@@ -347,7 +347,8 @@ def test_run_when_the_masters_are_away_then_waits_until_they_are_back(
         with pytest.raises(subprocess.TimeoutExpired):
             commands[-1].process.wait(1.5)
         assert [each.process.poll() for each in commands] == [None] * 3
-        start(masters, 3)
+        for i in range(3):
+            masters.start(i)
         assert [each.end() for each in commands] == [(0, "ran\n", "")] * 3
 
 
