@@ -175,11 +175,13 @@ cdef inline size_t buffer_length(Buffer *self) noexcept nogil:
     return self.end - self.start
 
 
-cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
+cdef inline int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
+    return 0 if self.end + size <= self.capacity else buffer_grow(self, size)
+
+
+cdef int buffer_grow(Buffer *self, size_t size) noexcept nogil:
     cdef size_t capacity
     cdef char *grown
-    if self.end + size <= self.capacity:
-        return 0
     if self.start > 0 and self.start >= buffer_length(self):  # it is never emptied
         memmove(self.data, self.data + self.start, buffer_length(self))
         self.end -= self.start
@@ -197,7 +199,9 @@ cdef int buffer_reserve(Buffer *self, size_t size) noexcept nogil:
     return 0
 
 
-cdef int buffer_append(Buffer *self, const char *data, size_t size) noexcept nogil:
+cdef inline int buffer_append(
+    Buffer *self, const char *data, size_t size
+) noexcept nogil:
     cdef int error = buffer_reserve(self, size)
     if error == 0:
         memcpy(self.data + self.end, data, size)

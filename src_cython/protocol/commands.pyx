@@ -167,7 +167,7 @@ cdef int check_keys(tuple keys) except -1:
     return 0
 
 
-cdef int put_head(Buffer *out, char mark, size_t length) except -1:
+cdef inline int put_head(Buffer *out, char mark, size_t length) except -1:
     # "<mark><length>\r\n"
     cdef char *at
     if buffer_reserve(out, HEAD_SIZE) != 0:
@@ -181,16 +181,25 @@ cdef int put_head(Buffer *out, char mark, size_t length) except -1:
     return 0
 
 
-cdef int put(Buffer *out, const char *data, size_t size) except -1:
+cdef inline int put(Buffer *out, const char *data, size_t size) except -1:
     if buffer_append(out, data, size) != 0:
         raise MemoryError
     return 0
 
 
-cdef int put_bulk(Buffer *out, bytes data) except -1:
-    put_head(out, c'$', <size_t>PyBytes_GET_SIZE(data))
-    put(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+cdef int put_text(Buffer *out, const char *text, size_t size) except -1:
+    put_head(out, c'$', size)
+    put(out, text, size)
     return put(out, b"\r\n", 2)
+
+
+cdef int put_bulk(Buffer *out, bytes data) except -1:
+    return put_text(out, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data))
+
+
+cdef int put_number(Buffer *out, uint64_t value) except -1:
+    cdef char text[20]
+    return put_text(out, text, <size_t>decimal_digits(value, text))
 
 
 cdef int command_acquire(
@@ -204,7 +213,7 @@ cdef int command_acquire(
     put(out, b"$2\r\nNX\r\n", 8)
     if ttl_ms:
         put(out, b"$2\r\nPX\r\n", 8)
-        put_bulk(out, decimal_bytes(<uint64_t>ttl_ms))
+        put_number(out, <uint64_t>ttl_ms)
     return 0
 
 
@@ -224,7 +233,7 @@ cdef int command_script(
         put_bulk(out, script.source)
     else:
         put(out, PyBytes_AS_STRING(script.evalsha), len(script.evalsha))
-    put_bulk(out, decimal_bytes(count))
+    put_number(out, count)
     if keys is None:
         put_bulk(out, resource)
     else:
@@ -232,7 +241,7 @@ cdef int command_script(
             put_bulk(out, <bytes>key)
     put_bulk(out, token)
     if ttl_ms:
-        put_bulk(out, decimal_bytes(<uint64_t>ttl_ms))
+        put_number(out, <uint64_t>ttl_ms)
     for argument in more:
         put_bulk(out, <bytes>argument)
     return 0
@@ -397,5 +406,5 @@ cdef int command_native(Buffer *out, Round round, int form) except -1:
     put_bulk(out, round.token)
     if extends:
         put(out, b"$2\r\nPX\r\n", 8)
-        put_bulk(out, decimal_bytes(<uint64_t>round.terms.ttl_ms))
+        put_number(out, <uint64_t>round.terms.ttl_ms)
     return 0
