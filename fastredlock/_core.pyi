@@ -228,6 +228,8 @@ class Rights:
     def refusal(self) -> str | None: ...
     def warnings(self, is_native: bool) -> list[str]: ...
 
+def failover_of(config: object, server_info: ServerInfo) -> tuple[int, str | None]: ...
+
 @final
 class Handshake:
     server_info: Final[ServerInfo]
@@ -240,7 +242,9 @@ class Handshake:
         client_name: bytes,
         scripts: Scripts,
         max_ttl_ns: int = 0,
+        failover_ns: int = 0,
     ) -> None: ...
+    failover_ns: Final[int]
     is_native_alone: Final[bool]
     client_id: Final[int]
     speaks_resp3: Final[bool]

@@ -19,8 +19,9 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from .._core import Rights, ServerInfo
+from .._core import Rights, ServerInfo, failover_of
 from .._options import scripts
+from .._options.settings import TAKES_NO_LOCKS
 from . import Status
 from .connection import Connection, ServerError
 from .parser import MASTERS_END, Parser, given_options, new_locks, number
@@ -62,7 +63,8 @@ def main(words: Sequence[str]) -> int:
     if asked.ttl is not None:
         options["ttl"] = asked.ttl
     options.setdefault("ttl", min(DEFAULT_TTL, options.get("max_ttl", DEFAULT_TTL)))
-    new_locks(options).close()  # wrong options are refused before any I/O
+    # Wrong options are refused before any I/O.
+    new_locks({"max_ttl": TAKES_NO_LOCKS, **options}).close()
     reports = _reports(options, asked.key)
     found = compare(reports)
     status = status_of(reports, found)
@@ -253,6 +255,8 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
             ahead = _ahead(connection)
             _look_at_clock(report, ahead)
             _look_at_info(connection, report, wanted)
+            if report.may_vote and endpoint.failover_ns:
+                _look_at_failover(connection, report, endpoint.failover_ns)
             _measure_delay(connection, report, wanted)
             if report.may_vote:
                 try_rights(connection, report, wanted.key, wanted.key_prefix)
@@ -286,13 +290,26 @@ def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> Non
     for text in known.warnings():
         report.add(text, Level.UNSAFE)
     replicas = known.fields.get("connected_slaves", "0")
-    if replicas != "0" and known.mode != "cluster":
+    if replicas != "0" and known.mode != "cluster" and not wanted.has_max_ttl:
         report.add(
             f"has {replicas} replicas: a failover to one of them forgets the last "
             "locks; let nothing promote them, or set max_ttl in all clients",
         )
     _look_at_memory(known.fields, report)
     _look_at_persistence(connection, known.fields, report, wanted)
+
+
+def _look_at_failover(connection: Connection, report: Report, failover_ns: int) -> None:
+    if failover_ns < 0:
+        config = connection.ask("CONFIG", "GET", "min-replicas-*")
+        failover_ns, warning = failover_of(config, ServerInfo(connection.ask("INFO")))
+        if warning is not None:
+            report.add(warning, Level.UNSAFE)
+    report.add(
+        "a failover loses all locks: for max_ttl + 1 s + "
+        f"{failover_ns / 1e9:g} s nobody gets one, so that none has two holders",
+        Level.NOTE,
+    )
 
 
 def _look_at_version(known: ServerInfo, report: Report) -> None:

@@ -114,14 +114,19 @@ def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
             local.close()
             raise
         return local
-    plain = socket.create_connection((endpoint.host, endpoint.port), timeout)
+    address: Any = (endpoint.host, endpoint.port)
+    if endpoint.sentinels is not None:
+        address = endpoint.sentinels.find_primary()
+        if isinstance(address, str):
+            raise ServerError(address)
+    plain = socket.create_connection(address, timeout)
     plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     try:
         context = context_of(endpoint)
         return (
             plain
             if context is None
-            else context.wrap_socket(plain, server_hostname=endpoint.host)
+            else context.wrap_socket(plain, server_hostname=address[0])
         )
     except TimeoutError:
         plain.close()

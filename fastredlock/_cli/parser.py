@@ -11,7 +11,13 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from .._options.keys import MOST_PERMITS
-from .._options.settings import CONFIG, MASTERS, REMEDY, options_of_environment
+from .._options.settings import (
+    CONFIG,
+    MASTERS,
+    REMEDY,
+    TAKES_NO_LOCKS,
+    options_of_environment,
+)
 from .._options.settings import masters_in as urls_in
 from ..errors import ConfigurationError
 from . import CommandError, Status
@@ -145,7 +151,7 @@ def new_reader(asked: argparse.Namespace) -> FastRedlock:
     from ..errors import QuorumUnreachableError
 
     options = given_options(asked)
-    options.pop("max_ttl", None)
+    options["max_ttl"] = TAKES_NO_LOCKS
     locks = new_locks(options)
     with suppress(QuorumUnreachableError):
         locks.connect()

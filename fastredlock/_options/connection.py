@@ -1,4 +1,4 @@
-"""What a master's connection needs: its TLS context, and its login anew each time.
+"""What a master's connection needs anew each time: login, TLS files, its address.
 
 The core calls `prepared` before each connection that needs it, in a thread of its own
 (src_cython/master/lookup.pyx). What it returns is used for that connection alone.
@@ -20,18 +20,19 @@ if TYPE_CHECKING:  # 20 ms that masters without TLS do not pay
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 
-Prepared = tuple[bytes | None, bytes | None, Any]  # user name, password, TLS context
+# User name, password, TLS context, address (None: that of the settings).
+Prepared = tuple[bytes | None, bytes | None, Any, tuple[bytes, int] | None]
 
 
 def preparer_of(endpoint: Endpoint) -> Callable[[], Prepared | str] | None:
     """Return what prepares each connection of a master; None: nothing is to be done."""
     has_files = endpoint.tls is not None and endpoint.tls.has_files
-    is_needed = has_files or endpoint.credentials is not None
+    is_needed = has_files or endpoint.needs_answer
     return partial(prepared, endpoint) if is_needed else None
 
 
 def prepared(endpoint: Endpoint) -> Prepared | str:
-    """Return the login and the context of a master's next connection; or why not.
+    """Return what a master's next connection needs; or why it is not to be had.
 
     An exception of the caller's function goes through: the core names its type alone,
     for its text may show a password.
@@ -42,11 +43,18 @@ def prepared(endpoint: Endpoint) -> Prepared | str:
             context = context_of(endpoint)
         except ConfigurationError as error:
             return str(error).removeprefix(f"{endpoint.name}: ")
+    address = None
+    if endpoint.sentinels is not None:
+        found = endpoint.sentinels.find_primary()
+        if isinstance(found, str):
+            return found
+        host, port = found
+        address = host.encode("ascii" if host.isascii() else "idna"), port
     if endpoint.credentials is None:
         words = utf8_or_bytes(endpoint.username), utf8_or_bytes(endpoint.password)
-        return *words, context
+        return *words, context, address
     login = login_of(endpoint.credentials())
-    return login if isinstance(login, str) else (*login, context)
+    return login if isinstance(login, str) else (*login, context, address)
 
 
 def login_of(given: Any) -> tuple[bytes | None, bytes] | str:

@@ -12,12 +12,22 @@ port or an option is quoted only where no piece of a password can be.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any, NamedTuple, Protocol
 
+from .._endpoints.sentinel import Sentinels, refuse_without_redis_py
 from .._reports.log import warn
 from ..errors import ConfigurationError
-from .redis_py import CARRIED, IGNORED, REFUSED, known_settings, settings_of_client
+from .redis_py import (
+    CARRIED,
+    IGNORED,
+    OF_SENTINELS,
+    REFUSED,
+    known_settings,
+    settings_of_client,
+)
+from .retry import number_in
 
 
 class CredentialProvider(Protocol):
@@ -44,21 +54,26 @@ Credentials = Callable[[], Login] | CredentialProvider
 
 MAX_MASTERS = 64  # more is a slip, such as a generator without end
 _FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"
-_SCHEMES = ("redis", "rediss", "unix")
+_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-."  # of schemes
 _ADVICE = {  # by what another library's scheme has in it
-    "sentinel": ": it names no fixed address; pass the URLs of independent masters",
+    "sentinel": ": write redis+sentinel://s1:26379,s2:26379/name",
     "cluster": ": its nodes are not independent; pass the URLs of independent masters",
     "socket": ": write unix:///path",
     "valkeys": ": write rediss://",
     "valkey": ": write redis://",
 }
 # A URL has other places for the first four, and none for a function.
-_NOT_IN_QUERY = ("host", "port", "unix_socket_path", "ssl", "credential_provider")
+_NOT_IN_QUERY = {
+    *("host", "port", "unix_socket_path", "ssl", "credential_provider"),
+    *("sentinels", "service_name", "sentinel_kwargs"),
+}
 _URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
 
 MAX_PATH_BYTES = 107  # sun_path holds 108 with its final NUL: man 7 unix
 MAX_HOST_LENGTH = 253  # RFC 1035, section 2.3.4, as text
+SENTINEL_PORT = 26379
+LONGEST_FAILOVER = 3600  # s
 MAX_DB = 2**31 - 1  # a database number is an int in the server
 
 _CERT_REQS = ("none", "optional", "required")  # at the index ssl.VerifyMode gives it
@@ -100,6 +115,7 @@ class Endpoint(NamedTuple):
     TCP: `host` (IPv6 without brackets) and `port`; `path` is "". Unix socket: `path`;
     `host` is "" and `port` 0. `password` None means no AUTH; with a `username` there is
     always a password, "" if none was given (which a nopass user of an ACL needs).
+    A service of Sentinel: `host` is its name and `port` 0.
     """
 
     host: str
@@ -110,6 +126,9 @@ class Endpoint(NamedTuple):
     password: str | None = None
     tls: TLSSettings | None = None
     credentials: Callable[[], object] | None = None  # gives the login of a connection
+    sentinels: Sentinels | None = None  # give the address of a connection
+    failover_ns: int = 0  # for which an old primary may grant; < 0: as it says
+    lossless_failover: bool = False  # it keeps what it acknowledged: no restart guard
 
     @property
     def name(self) -> str:
@@ -117,8 +136,15 @@ class Endpoint(NamedTuple):
         database = f"/{self.db}" if self.db else ""
         if self.path:
             return f"unix:{self.path}{database}"
+        if self.sentinels is not None:
+            return f"sentinel:{self.host}{database}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}{database}"
+
+    @property
+    def needs_answer(self) -> bool:
+        """Whether no connection can be opened without what is asked for anew."""
+        return self.credentials is not None or self.sentinels is not None
 
     @property
     def server(self) -> tuple[str, int, str]:
@@ -240,10 +266,15 @@ def _settings_of_url(url: str) -> dict[str, object]:
     userinfo, _, address = authority.rpartition("@")
     username, _, password = userinfo.partition(":")
     path, _, query = tail.partition("?")
-    place = _socket_place(address, path) if scheme == "unix" else _place(address, path)
+    if scheme == "unix":
+        place = _socket_place(address, path)
+    elif scheme.endswith("+sentinel"):
+        place = _service_place(address, path)
+    else:
+        place = _place(address, path)
     return {
         **place,
-        **({"ssl": True} if scheme == "rediss" else {}),
+        **({"ssl": True} if scheme.startswith("rediss") else {}),
         "username": _decoded("username", username),
         "password": _decoded("password", password),
         **_options(query),
@@ -286,11 +317,30 @@ def _place(address: str, path: str) -> dict[str, object]:
     return place
 
 
+def _service_place(address: str, path: str) -> dict[str, object]:
+    service, _, db = path.strip("/").partition("/")
+    if not service:
+        raise ConfigurationError(
+            "sentinel URL without the name of its service: write "
+            "redis+sentinel://s1:26379,s2:26379/name"
+        )
+    places = [_place(each, "") for each in address.split(",")]
+    return {
+        "sentinels": [
+            (place.get("host", "localhost"), place.get("port", SENTINEL_PORT))
+            for place in places
+        ],
+        "service_name": _decoded("service name", service),
+        "db": db or 0,
+    }
+
+
 def _options(query: str) -> dict[str, object]:
     options: dict[str, object] = {}
     for field in query.split("&") if query else ():
         option, equals, value = field.partition("=")
-        if not equals or option not in {*_URL_OPTIONS, *IGNORED, *REFUSED}:
+        known = {*_URL_OPTIONS, *OF_SENTINELS, *IGNORED, *REFUSED}
+        if not equals or option not in known:
             # Behind a raw '&' of a password is its second half, no option.
             is_name = not option.strip(_LETTERS + "_")
             named = (
@@ -322,7 +372,10 @@ def _decoded(name: str, quoted: str) -> str:
 def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
     path = settings.get("unix_socket_path")
     tls = _tls(settings)
-    if path is None:
+    sentinels = _sentinels(settings)
+    if sentinels is not None:
+        host, port = sentinels.service, 0
+    elif path is None:
         host = _host(settings.get("host", "localhost"))
         port = _number("port", settings.get("port", 6379), 1, 65535)
     elif tls:
@@ -350,7 +403,59 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
         credentials=None
         if provider is None
         else checked_credentials("credential_provider", provider),
+        sentinels=sentinels,
+        failover_ns=_failover_ns(settings, sentinels),
+        lossless_failover=_flag(
+            "lossless_failover", settings.get("lossless_failover") or False
+        ),
     )
+
+
+def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
+    given: Any = settings.get("sentinels")
+    service = settings.get("service_name")
+    if given is None or service is None:
+        if given is not None or service is not None:
+            raise ConfigurationError("sentinels and service_name: give both")
+        return None
+    refuse_without_redis_py()
+    addresses = tuple(
+        (_host(host), _number("port", port, 1, 65535)) for host, port in given
+    )
+    if not 1 <= len(addresses) <= MAX_MASTERS:
+        raise ConfigurationError(f"1..{MAX_MASTERS} sentinels are allowed")
+    kwargs: Any = settings.get("sentinel_kwargs") or {}
+    options = {
+        **kwargs,
+        **{
+            name.removeprefix("sentinel_"): value
+            for name, value in settings.items()
+            if name in OF_SENTINELS
+        },
+    }
+    _tls(options)  # a bad value is an error here, before any I/O
+    for name in ("ssl", "ssl_check_hostname"):
+        if name in options:
+            options[name] = _flag(f"sentinel_{name}", options[name])
+    return Sentinels(
+        text("service_name", service),
+        addresses,
+        options,
+        _number("min_other_sentinels", settings.get("min_other_sentinels", 0), 0, 99),
+        _optional_text(settings, "force_master_ip"),
+    )
+
+
+def _failover_ns(settings: Mapping[str, object], sentinels: Sentinels | None) -> int:
+    window: Any = settings.get("failover_window")
+    if window is None:
+        return 0 if sentinels is None else -1
+    if isinstance(window, str):
+        with suppress(ValueError):
+            window = float(window)
+    allowed = f"0 to {LONGEST_FAILOVER} s"
+    seconds = number_in("failover_window", window, 0, LONGEST_FAILOVER, allowed)
+    return int(seconds * 1_000_000_000)
 
 
 def checked_credentials(name: str, given: object) -> Callable[[], object]:

@@ -27,6 +27,16 @@ CARRIED = (
     "credential_provider",
     *("ssl", "ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs", "ssl_ca_path"),
     *("ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_min_version"),
+    # Of a service of Sentinel, and of what a failover loses.
+    *("sentinels", "service_name", "sentinel_kwargs", "min_other_sentinels"),
+    *("force_master_ip", "failover_window", "lossless_failover"),
+)
+
+# In a URL: of the sentinels, whose logins and TLS are not those of the servers.
+OF_SENTINELS = tuple(
+    f"sentinel_{name}"
+    for name in CARRIED
+    if name.startswith("ssl") or name in ("username", "password")
 )
 
 # Accepted and ignored: they are about the work of redis-py, not about the master.
@@ -69,8 +79,14 @@ REFUSED = {
     "ssl_ocsp_expected_cert": _NO_OCSP,
 }
 
-_MODULES = ("redis.connection", "redis.asyncio.connection")
-_CLASSES = ("Connection", "SSLConnection", "UnixDomainSocketConnection")
+_MODULES = (
+    *("redis.connection", "redis.asyncio.connection"),
+    *("redis.sentinel", "redis.asyncio.sentinel"),
+)
+_CLASSES = (
+    *("Connection", "SSLConnection", "UnixDomainSocketConnection"),
+    *("SentinelManagedConnection", "SentinelManagedSSLConnection"),
+)
 _PASS_INSTEAD = "pass the URLs of independent masters"
 
 # The methods through which a SET goes: of the client, and of its pool.
@@ -90,7 +106,7 @@ def known_settings(settings: Mapping[Any, object]) -> dict[str, object]:
     """Keep the carried settings, drop the ignored ones, refuse all others."""
     kept: dict[str, object] = {}
     for key, value in settings.items():
-        if key in CARRIED:
+        if key in CARRIED or key in OF_SENTINELS:
             kept[key] = value
         elif key in REFUSED:
             if value is not None and value is not False:
@@ -115,19 +131,16 @@ def settings_of_client(client: Any) -> dict[str, object]:
             f"independent; {_PASS_INSTEAD}"
         )
     pool = client.connection_pool
-    if hasattr(pool, "service_name"):
-        raise ConfigurationError(
-            f"the Sentinel service {pool.service_name!r} has no fixed address to "
-            f"copy; {_PASS_INSTEAD}"
-        )
     settings = {
         name: value
         for name, value in _connection_kwargs(pool).items()
         if name in CARRIED or name in REFUSED or name.startswith("ssl_")
     }
+    if hasattr(pool, "service_name"):
+        settings |= _service_of(pool)
     refuse_overrides(client)
     refuse_moved(client)
-    settings["ssl"] = pool.connection_class.__name__ == "SSLConnection"
+    settings["ssl"] = pool.connection_class.__name__.endswith("SSLConnection")
     if pool.connection_class.__name__ == "UnixDomainSocketConnection":
         settings["unix_socket_path"] = pool.connection_kwargs.get("path", "")
     return settings
@@ -141,7 +154,27 @@ def identity_of(client: Any, *name: object) -> tuple[object, ...]:
     refuse_overrides(client, *name)  # of one pool may be clients of many classes
     pool = client.connection_pool
     names = ("path", *CARRIED)
-    return pool.connection_class, *map(pool.connection_kwargs.get, names)
+    service = getattr(pool, "service_name", None)
+    return pool.connection_class, service, *map(pool.connection_kwargs.get, names)
+
+
+def _service_of(pool: Any) -> dict[str, object]:
+    """Return the settings of `Sentinel.master_for()`'s pool, of its sentinels' own."""
+    if not pool.is_master:
+        raise ConfigurationError(
+            f"a replica of the Sentinel service {pool.service_name!r} takes no locks: "
+            "pass the client of master_for()"
+        )
+    manager = pool.sentinel_manager
+    kwargs = [each.connection_pool.connection_kwargs for each in manager.sentinels]
+    return {
+        "connection_pool": None,  # redis-py's own
+        "sentinels": [(each["host"], each["port"]) for each in kwargs],
+        "service_name": pool.service_name,
+        "sentinel_kwargs": manager.sentinel_kwargs,
+        "min_other_sentinels": manager.min_other_sentinels,
+        "force_master_ip": getattr(manager, "_force_master_ip", None),
+    }
 
 
 def _connection_kwargs(pool: Any) -> Mapping[str, object]:

@@ -66,6 +66,9 @@ class NoExpiry(float):
 # everybody until a person deletes the key. So it has a name, and infinity is refused.
 NO_EXPIRY = NoExpiry("inf")
 
+# In place of a max_ttl: a client that takes no locks needs no restart guard.
+TAKES_NO_LOCKS: float = NoExpiry("nan")
+
 
 class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
@@ -106,6 +109,10 @@ class Settings:
         self.drift_factor: float = drift_factor_in(drift_factor)
         self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
         self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
+        if max_ttl is TAKES_NO_LOCKS:
+            max_ttl = None
+        elif max_ttl is None:
+            refuse_unguarded(self.endpoints)
         self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
         self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
         self.new_token: Callable[[], bytes]
@@ -188,6 +195,8 @@ class Settings:
             by = "" if self.max_ttl is None else " (max_ttl)"
             if ttl is DEFAULT_TTL:
                 by += "; that ttl is the default: give one beside max_ttl"
+            if isinstance(ttl, NoExpiry):
+                by += ", and no lock without expiry (give timeout= or expire=)"
             raise ConfigurationError(
                 f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
                 f"drift takes off {self.drift_factor:.2%} and 2 ms"
@@ -216,6 +225,16 @@ class Settings:
     def drift_ns(self, ttl_ms: int) -> int:
         """Return how far the clocks may differ in a ttl, as on the Redlock page."""
         return int(ttl_ms * NS_PER_MS * self.drift_factor) + FIXED_DRIFT_NS
+
+
+def refuse_unguarded(endpoints: tuple[Endpoint, ...]) -> None:
+    """Raise ConfigurationError where a failover could give a lock to two holders."""
+    for endpoint in endpoints:
+        if endpoint.sentinels is not None and not endpoint.lossless_failover:
+            raise ConfigurationError(
+                f"{endpoint.name} needs max_ttl, the longest ttl of all clients: after "
+                "a failover nobody may lock until the leases that it lost have ended"
+            )
 
 
 # ---- one option each
@@ -390,10 +409,15 @@ def from_environment(given: dict[str, Any], in_memory: bool) -> dict[str, Any]:
 
 def masters_in(text: str, source: str = "") -> tuple[str, ...]:
     """Return the URLs in a list with commas; `source` begins the error."""
-    urls = tuple(url.strip() for url in text.split(","))
+    urls: list[str] = []
+    for part in map(str.strip, text.split(",")):
+        if part and "://" not in part and urls and "+sentinel://" in urls[-1]:
+            urls[-1] += f",{part}"  # one more of its sentinels
+        else:
+            urls.append(part)
     if not all(urls):
         raise ConfigurationError(f"{source}one of the URLs is empty")
-    return urls
+    return tuple(urls)
 
 
 def _options_of_file(path: str) -> dict[str, Any]:

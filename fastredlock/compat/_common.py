@@ -8,6 +8,7 @@ are named by text alone, as long as a lock object uses it.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -16,8 +17,10 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
-from .. import MasterVote, QuorumUnreachableError, Vote
+from .. import ConfigurationError, MasterVote, QuorumUnreachableError, Vote
 from .._options.redis_py import identity_of
+from .._options.settings import DEFAULT_TTL
+from .._reports.log import warn
 from .._steps import Steps
 
 L = TypeVar("L")
@@ -30,6 +33,10 @@ token_source: ContextVar[Callable[[], bytes | str]] = ContextVar("token_source")
 # that does not answer costs our rounds no more than this.
 LONGEST_CONNECT_TIMEOUT = 1.0
 LONGEST_ROUND_TIMEOUT = 0.5
+
+# s: the longest lock over a service that fails over, for which nobody locks afterwards.
+SERVICE_MAX_TTL = 60.0
+MAX_TTL_VARIABLE = "FASTREDLOCK_MAX_TTL"
 
 _known: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
@@ -89,13 +96,38 @@ def new_locks(
     """Make a FastRedlock with the masters' timeouts and tokens of `token_source`."""
     connect_timeout = _shortest("socket_connect_timeout", masters)
     round_timeout = _shortest("socket_timeout", masters)
+    services = _options_of_services(masters)
     return make(
         masters,
         drift_factor=drift_factor,
         connect_timeout=min(connect_timeout, LONGEST_CONNECT_TIMEOUT),
         round_timeout=round_timeout if round_timeout < LONGEST_ROUND_TIMEOUT else None,
         new_token=lambda: token_source.get()(),
+        **services,
     )
+
+
+def _options_of_services(masters: Sequence[Any]) -> dict[str, float]:
+    """Return a max_ttl where a master is a service of Sentinel; the caller has none."""
+    if not any(
+        hasattr(getattr(master, "connection_pool", None), "service_name")
+        or (isinstance(master, Mapping) and "sentinels" in master)
+        or (isinstance(master, str) and "+sentinel://" in master)
+        for master in masters
+    ):
+        return {}
+    text = os.environ.get(MAX_TTL_VARIABLE, "")
+    try:
+        max_ttl = float(text or SERVICE_MAX_TTL)
+    except ValueError:
+        raise ConfigurationError(f"${MAX_TTL_VARIABLE} is no number of s") from None
+    warn(
+        "a Sentinel service: after a failover nobody locks for %g s and longer, so "
+        "that none has two holders, and no lock may be longer than that; $%s sets it",
+        max_ttl,
+        MAX_TTL_VARIABLE,
+    )
+    return {"max_ttl": max_ttl, "ttl": min(max_ttl, DEFAULT_TTL)}
 
 
 def _shortest(timeout: str, masters: Sequence[object]) -> float:

@@ -7,6 +7,13 @@ pytest has the fixtures `redlock_masters`, `redlock` and `redlock_memory`.
 """
 
 from ._local import LocalMasters
+from ._sentinels import LocalSentinels
 from .memory import MemoryLocks, MemoryMasters, in_memory
 
-__all__ = ["LocalMasters", "MemoryLocks", "MemoryMasters", "in_memory"]
+__all__ = [
+    "LocalMasters",
+    "LocalSentinels",
+    "MemoryLocks",
+    "MemoryMasters",
+    "in_memory",
+]

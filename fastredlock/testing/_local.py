@@ -75,6 +75,8 @@ class LocalMasters:
     `RuntimeError` if a server does not come up: the message shows the end of its log.
     """
 
+    _server_type: type[Server]
+
     def __init__(
         self,
         n: int,
@@ -91,7 +93,7 @@ class LocalMasters:
         leash, self._keeper = _start_keeper(folder)
         stems = [f"{folder}/{i}" for i in range(n)]
         self._servers = [
-            _Server(program, stem, unix, options, port and port + i)
+            self._server_type(program, stem, unix, options, port and port + i)
             for i, stem in enumerate(stems)
         ]
         self._owner = os.getpid()
@@ -185,7 +187,7 @@ class LocalMasters:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _server(self, i: int) -> _Server:
+    def _server(self, i: int) -> Server:
         if os.getpid() != self._owner or not self._sweep.alive:
             raise RuntimeError("these LocalMasters are closed, or a parent process's")
         return self._servers[i]
@@ -203,7 +205,7 @@ class LocalMasters:
                 server.spawn(self._keeper)
 
 
-class _Server:
+class Server:
     """One server program on one endpoint; `pid` is 0 when there is no process."""
 
     def __init__(
@@ -212,7 +214,7 @@ class _Server:
     ) -> None:  # fmt: skip
         self.program, self.options = program, options
         self.socket_path, self.log_path = f"{stem}.sock", f"{stem}.log"
-        self._folder = f"{stem}.dir"  # of its files: two with appendonly shared one
+        self.folder = f"{stem}.dir"  # of its files: two with appendonly shared one
         self.port = 0 if unix else port or _any_port()
         self.is_given = port is not None
         self.pid, self.is_paused = 0, False
@@ -225,13 +227,16 @@ class _Server:
 
     def spawn(self, group: int) -> None:
         """Start the program in this process group; do not wait until it is up."""
-        argv = [self.program, "--bind", "127.0.0.1", "--port", str(self.port)]
-        argv += ["--unixsocket", self.socket_path, "--save", "", "--appendonly", "no"]
-        os.makedirs(self._folder, exist_ok=True)
-        argv += ["--dir", self._folder, *self.options]
+        os.makedirs(self.folder, exist_ok=True)
+        argv = [self.program, *self.arguments()]
         stdin = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
         self.is_paused = False
         self.pid = _spawn(argv, stdin, self.log_path, group)
+
+    def arguments(self) -> list[str]:
+        own = ["--bind", "127.0.0.1", "--port", str(self.port), "--dir", self.folder]
+        own += ["--unixsocket", self.socket_path, "--save", "", "--appendonly", "no"]
+        return [*own, *self.options]
 
     def is_up_on_its_port(self) -> bool:
         """Block until the server answers; return False if its port was taken.
@@ -271,6 +276,9 @@ class _Server:
     def log_tail(self) -> str:
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return "".join(log.readlines()[-10:])
+
+
+LocalMasters._server_type = Server
 
 
 def _find_program(server: str | None) -> str:
@@ -338,11 +346,14 @@ def _answers(path: str) -> bool:
     return reply.startswith((b"+", b"-")) and not reply.startswith(b"-LOADING")
 
 
-def command(path: str, *words: bytes) -> bytes:
+def command(path: str, *words: bytes, password: bytes = b"") -> bytes:
     try:
         with socket.socket(socket.AF_UNIX) as probe:
             probe.settimeout(1.0)
             probe.connect(path)
+            if password:
+                probe.sendall(pack_command((b"AUTH", password)))  # type: ignore[arg-type]
+                probe.recv(4096)
             probe.sendall(pack_command(words))  # type: ignore[arg-type]
             return probe.recv(4096).strip()
     except OSError as error:
@@ -355,7 +366,7 @@ def _wait(pid: int, flags: int) -> None:
 
 
 def _sweep(
-    owner: int, leash: socket.socket, keeper: int, servers: list[_Server], folder: str
+    owner: int, leash: socket.socket, keeper: int, servers: list[Server], folder: str
 ) -> None:
     if os.getpid() != owner:
         return

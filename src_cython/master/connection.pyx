@@ -456,7 +456,7 @@ cdef int master_begin_preparing(Master self, int64_t now_ns) except -1:
             self.preparing = preparing = preparing_begin(self.prepare)
         except BaseException as error:      # too many threads, or the end of all
             no_thread = (RuntimeError, ImportError)      # as at the interpreter's exit
-            if isinstance(error, no_thread) and self.settings.credentials is None:
+            if isinstance(error, no_thread) and not self.settings.needs_answer:
                 return master_find_address(self, now_ns)      # by the files as read
             reason = None
             if isinstance(error, (OSError, *no_thread)):
@@ -488,6 +488,8 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
     if preparing.failure is not None:
         return master_on_lost(self, preparing.failure, now_ns)
     self.prepared = preparing.given
+    if self.prepared[3] is not None:
+        self.host, self.port = self.prepared[3]
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     return master_find_address(self, now_ns)
 
@@ -500,7 +502,7 @@ cdef int master_find_address(Master self, int64_t now_ns) except -1:
         elif self.host is None:
             return master_on_lost(self, self.no_host, now_ns)
         else:
-            port = decimal_bytes(self.settings.port)
+            port = decimal_bytes(self.port)
             self.look_up = look_up_of(self.host, port, now_ns)
     except OSError as error:
         return master_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
@@ -550,6 +552,8 @@ cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) excep
     if self.look_up is not None and self.tried < self.look_up.state.count:
         link_close(&self.link)
         return master_try_address(self, now_ns)
+    if self.settings.sentinels is not None:
+        reason += f" at {self.host.decode()}:{self.port}, as its sentinels say"
     return master_on_lost(self, reason, now_ns)
 
 
@@ -567,6 +571,8 @@ cdef int master_check_time(
         reason = "name look-up takes too long"
         if self.look_up is None:
             reason = "its credentials take too long"
+            if self.settings.sentinels is not None:
+                reason = "its sentinels take too long"
         return master_on_lost(self, reason, now_ns)
     if self.state_code == MASTER_CONNECTING:
         return master_on_address_failed(self, "connect timed out", now_ns)
@@ -597,10 +603,11 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         encoded(self.settings.username), encoded(self.settings.password), None
     )
     if self.prepared is not None:
-        username, password, context = self.prepared
+        username, password, context, _ = self.prepared
     self.handshake = Handshake(
         username, password, self.settings.db, self.client_name, self.scripts,
         self.restart_guard.max_ttl_ns,
+        self.restart_guard.failover_ns,
     )
     self.prepared = None
     if context is not None:
@@ -612,7 +619,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     if self.tls_context is not None:
         self.reason = NO_TLS_YET
         # Without the final dot of a full name: RFC 6066, section 3.
-        self.tls = TlsSession(self.tls_context, self.settings.host.removesuffix("."))
+        self.tls = TlsSession(self.tls_context, self.host.decode().removesuffix("."))
     answer = self.handshake.start()
     return master_write(self, answer, <size_t>len(answer), now_ns)
 
@@ -651,7 +658,8 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone
     self.refused_until_ns = 0
     restart_guard_on_ready(
-        self.restart_guard, self.server_info, handshake.mark, now_ns
+        self.restart_guard, self.server_info, handshake.mark,
+        max(handshake.failover_ns, <int64_t>0), now_ns,
     )
     master_add_warnings(self, handshake.warnings())
     self.needs_review = True

@@ -18,6 +18,10 @@
 #               replica, FLUSHALL), the client that finds it so sets a quarantine beside
 #               it, which all clients with a max_ttl keep: those without a memory, too.
 #
+# Where an endpoint's server is replaced by a failover, the old primary may go on
+# granting for a while (failover): then run id and marker withhold votes for that long
+# in addition.
+#
 # Time is counted on our own clock, from a server's answer on. A reconnection never
 # makes it shorter. Not seen: changes behind a connection that stays open
 # (FLUSHALL); a quarantine that ends early because the server's wall clock steps
@@ -27,6 +31,7 @@
 @cython.final
 cdef class RestartGuard:
     cdef int64_t max_ttl_ns          # 0: no restart guard
+    cdef int64_t failover_ns         # < 0: as the server's settings say (failover)
     cdef int64_t until_ns            # from when on the master may vote
     cdef str cause                   # why not before; None: its uptime
     cdef bint has_met                # a server has been READY here...
@@ -34,7 +39,8 @@ cdef class RestartGuard:
 
 
 cdef int restart_guard_on_ready(
-    RestartGuard self, ServerInfo server_info, Mark mark, int64_t now_ns
+    RestartGuard self, ServerInfo server_info, Mark mark, int64_t failover_ns,
+    int64_t now_ns,
 ) except -1:
     # The uptime is the difference of two clock readings cut to whole seconds
     # (genRedisInfoString in server.c), so it is up to 1 s too high or too low: hence
@@ -48,6 +54,7 @@ cdef int restart_guard_on_ready(
     if self.max_ttl_ns == 0:
         return 0
     restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
+    whole_ns += failover_ns
     if mark is not None and mark.left_ms >= 0:
         restart_guard_hold_until(
             self, now_ns + (mark.left_ms + 1) * NS_PER_MS,
@@ -157,7 +164,8 @@ cdef class Master:
     cdef uint32_t sample_count
     cdef object settings             # an Endpoint
     cdef object server               # its address, to be compared
-    cdef bytes host                  # its name as it is looked up; None: `no_host`
+    cdef bytes host                  # its name as it is looked up; None: `no_host`...
+    cdef int port                    # ...both as they were found for this connection
     cdef str no_host
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef object prepare              # gives the login and the context anew, or None
@@ -233,6 +241,7 @@ cdef class Master:
         self.prepare = prepare
         self.name = settings.name
         self.server = settings.server
+        self.port = settings.port
         try:      # of a Unicode name Python code
             self.host = settings.host.encode(
                 "ascii" if settings.host.isascii() else "idna"
@@ -245,7 +254,8 @@ cdef class Master:
         self.connect_timeout_ns = connect_timeout_ns
         self.new_warnings = []
         self.restart_guard = RestartGuard()
-        self.restart_guard.max_ttl_ns = max_ttl_ns
+        self.restart_guard.max_ttl_ns = 0 if settings.lossless_failover else max_ttl_ns
+        self.restart_guard.failover_ns = settings.failover_ns
         self.jitter = jitter_seed | 1
         self.last_error = ""
         self.server_info = ServerInfo(None)

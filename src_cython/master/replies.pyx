@@ -285,6 +285,11 @@ cdef int master_on_failed_reply(
     # An error reply means that the command did nothing: it is as definite as a no.
     cdef str error = reply_error(reply), text = reply_text(reply)
     cdef bint is_unknown = error.startswith("NOSCRIPT")
+    # After a switch it closes no connection itself; and an old primary that a failover
+    # has cut off from its replicas never knows that it is one.
+    cdef bint is_replaced = text_is_of_replica(error) or (
+        self.restart_guard.failover_ns != 0 and "NOREPLICAS" in error
+    )
     if round_may_repeat(round):
         if form_is_native(entry.form) and not self.is_native_alone:
             # The script may be allowed to do what the command is not.
@@ -304,9 +309,10 @@ cdef int master_on_failed_reply(
     if round.operation_code == OPERATION_RELEASE:
         if text_is_for_good(error):
             return master_on_forbidden_release(self, entry, round, reply, now_ns)
-        if text_is_of_now(error):
+        if text_is_of_now(error) or is_replaced:
             # A slow script runs there: the server does nothing else until it has ended.
-            # The next handshake succeeds then, and the release is sent behind it.
+            # The next handshake succeeds then, and the release is sent behind it. Or
+            # the key is on another server by now, to which the next connection leads.
             return master_end_by_reply(
                 self, round, text, text, entry.key_until_ns, entry.is_second, now_ns
             )
@@ -322,7 +328,8 @@ cdef int master_on_failed_reply(
     ):
         self.refusal = text
         self.refused_until_ns = now_ns + REFUSED_NS
-    return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
+    master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
+    return master_on_lost(self, text, now_ns) if is_replaced else 0
 
 
 cdef int master_on_forbidden_release(

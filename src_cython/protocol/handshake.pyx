@@ -8,11 +8,12 @@
 # (restart_guard); and two masters that are one server have one vote, not two. Advice:
 # set-ups that lose locks are reported once. Health: the first questions of an operator.
 
+cdef str IS_REPLICA = "is a replica: give the masters, independent of each other"
 cdef dict REFUSALS = {       # by role or mode
     "active-replica": "an active replica: it and its peer accept the same key at once, "
                       "so it gets no vote",
-    "slave": "is a replica: give the masters, independent of each other",
-    "replica": "is a replica: give the masters, independent of each other",
+    "slave": IS_REPLICA,
+    "replica": IS_REPLICA,
     "sentinel": "is a Sentinel, not a master: it holds no keys",
 }
 
@@ -113,6 +114,46 @@ cdef class ServerClock:
             return False
         self.step_ns = step_ns
         return True
+
+
+# --- failover -------------------------------------------------------------------------
+# For how long an old primary may go on granting after a replica was promoted. Pure.
+#
+# It stops once fewer replicas than `min-replicas-to-write` have acknowledged anything
+# for `min-replicas-max-lag` (whole seconds; it looks once a second). That bounds it if
+# all its replicas are needed: else it keeps one on its side, and grants for ever.
+
+cdef enum:
+    LAG_S = 10                   # of min-replicas-max-lag where it is not known
+    LAG_MARGIN_S = 2
+
+
+def failover_of(config, ServerInfo server_info not None):
+    """Return the time (ns), and a warning or None, from a reply to CONFIG GET."""
+    cdef int64_t lag_s = LAG_S
+    fields = config
+    if type(config) is list:      # of RESP2
+        fields = dict(zip(config[::2], config[1::2]))
+    if not isinstance(fields, dict) or b"min-replicas-max-lag" not in fields:
+        return (lag_s + LAG_MARGIN_S) * NS_PER_S, (
+            "does not tell min-replicas-to-write (CONFIG GET): after a failover an old "
+            "primary may go on granting; set it to the number of replicas, and "
+            "failover_window"
+        )
+    needed, lag = [
+        int(text) if text.isdigit() and len(text) < 9 else 0
+        for text in (fields.get(b"min-replicas-to-write", b""),
+                     fields[b"min-replicas-max-lag"])
+    ]
+    replicas = server_info.fields.get("connected_slaves", "0")[:9]
+    warning = None
+    if needed == 0 or lag == 0 or replicas.isdecimal() and needed < int(replicas):
+        warning = (
+            f"has {replicas} replicas and min-replicas-to-write {needed}: an old "
+            "primary that a failover has cut off goes on granting, so that two may "
+            "hold one lock; set it to the number of replicas"
+        )
+    return ((lag or lag_s) + LAG_MARGIN_S) * NS_PER_S, warning
 
 
 # --- rights ---------------------------------------------------------------------------
@@ -286,6 +327,13 @@ cdef bint text_is_of_now(str text) except -1:
     return text.partition(" ")[0] in CODES_OF_NOW
 
 
+cdef bint text_is_of_replica(str text) except -1:
+    # Of an error: the primary is another server by now.
+    return text.partition(" ")[0] in ("READONLY", "MASTERDOWN") or (
+        "-READONLY" in text      # of a script, before Redis 7
+    )
+
+
 cdef bint hello_is_missing(str text, bint has_password) except -1:
     # By its code, for each proxy has words of its own. NOAUTH of a HELLO that carries
     # the password: so it was not understood.
@@ -310,6 +358,8 @@ cdef class Handshake:
     cdef Scripts scripts
     cdef bint has_tried_native   # release
     cdef int64_t max_ttl_ns      # 0: no marker
+    cdef readonly int64_t failover_ns    # < 0: as the server's settings say
+    cdef str failover_warning
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
     cdef readonly ServerInfo server_info
@@ -323,7 +373,7 @@ cdef class Handshake:
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
-        Scripts scripts not None, int64_t max_ttl_ns=0,
+        Scripts scripts not None, int64_t max_ttl_ns=0, int64_t failover_ns=0,
     ):
         self.username = username
         self.password = password
@@ -331,6 +381,7 @@ cdef class Handshake:
         self.client_name = client_name
         self.scripts = scripts
         self.max_ttl_ns = max_ttl_ns
+        self.failover_ns = failover_ns
         self.awaited = []
         self.rights = Rights()
         self.server_info = ServerInfo(None)
@@ -357,6 +408,10 @@ cdef class Handshake:
             self.failure = f"{name}: {reply_text(reply)}"
         elif name == "INFO":
             self.server_info = ServerInfo(reply)
+        elif name == "CONFIG GET":
+            self.failover_ns, self.failover_warning = failover_of(
+                reply, self.server_info
+            )
         elif name == "COMMAND INFO":
             self.native = native_form(reply)
         elif name == MARKER_NAME:
@@ -391,10 +446,13 @@ cdef class Handshake:
             )
         if self.mark is not None:
             found.append(self.mark.warning())
+        found.append(self.failover_warning)
         return [text for text in found if text is not None]
 
     def _conclude(self):
-        cdef int64_t span_ms = -(-(self.max_ttl_ns + NS_PER_S) // NS_PER_MS)
+        cdef int64_t span_ms = -(
+            -(self.max_ttl_ns + NS_PER_S + self.failover_ns) // NS_PER_MS
+        )
         cdef Script marker = self.scripts.named.get("marker")
         cdef bytes key
         self.failure = self.server_info.refusal()
@@ -451,6 +509,9 @@ cdef class Handshake:
             ("INFO", False, (b"INFO",)),
             ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES)),
         ]
+        if self.failover_ns < 0:
+            words = (b"CONFIG", b"GET", b"min-replicas-*")
+            commands.append(("CONFIG GET", False, words))
         for script in scripts_to_load(self.scripts):
             source = (<Script>script).source
             commands.append(("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", source)))

@@ -67,13 +67,13 @@ def test_the_end_leaves_nothing_of_stopped_and_paused_masters_too(end: str) -> N
 def test_an_interrupt_while_the_servers_start_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    seen: list[_local._Server] = []
+    seen: list[_local.Server] = []
 
-    def interrupt(server: _local._Server) -> bool:
+    def interrupt(server: _local.Server) -> bool:
         seen.append(server)
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_local._Server, "is_up_on_its_port", interrupt)
+    monkeypatch.setattr(_local.Server, "is_up_on_its_port", interrupt)
     with pytest.raises(KeyboardInterrupt) as caught:
         LocalMasters(2, unix=True)
     assert caught.tb is not None  # it keeps the half-made object alive

@@ -305,7 +305,6 @@ def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> N
     ("reply", "is_noted"),
     [
         (b"-OOM command not allowed\r\n", True),
-        (b"-READONLY You can't write\r\n", True),
         (b"-ERR unknown command 'SET'\r\n", True),
         (b"-NOPERM this user has no permissions to run the 'set' command\r\n", True),
         (b"-NOPERM No permissions to access a key\r\n", False),

@@ -28,6 +28,7 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
     "_reports",
     "errors",
     "observer",
+    "_endpoints",
     "_options",
     *("_locking.validity", "_locking.renewals", "_locking.keeper"),
     *("_locking.attempt", "_locking.driver", "_locking.loop_driver"),
@@ -182,7 +183,7 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names -= {"_sha2", "_sha256"}  # of CPython from 3.12 on, and before
     if module.startswith("testing."):
         names -= {"hiredis", "lupa"}  # the core has it; the extra `testing`
-    if module.startswith("compat"):
+    if module.startswith(("compat", "_endpoints.")):
         names.discard("redis")  # users of redis-py have it
     if module == "compat.redis_lock.django_cache":
         names -= {"django", "django_redis"}  # users of their cache have them

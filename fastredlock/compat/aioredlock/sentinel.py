@@ -15,6 +15,7 @@ __all__ = ["Sentinel", "SentinelConfigError"]
 IGNORED = ("encoding", "loop", "maxsize", "minsize", "parser")
 CONNECT_TIMEOUTS = ("create_connection_timeout", "timeout")
 HIDDEN = "*******"
+SENTINEL_PORT, DEFAULT_PORT = 26379, 6379  # as aioredlock has them: of a dict, of a URL
 
 
 class SentinelConfigError(Exception):
@@ -22,7 +23,7 @@ class SentinelConfigError(Exception):
 
 
 class Sentinel:
-    """Name a service behind Redis Sentinel; an Aioredlock refuses it."""
+    """Name a service behind Redis Sentinel, by one sentinel or a list of them."""
 
     def __init__(
         self,
@@ -32,18 +33,33 @@ class Sentinel:
         db: int | None = None,
         ssl_context: Any = None,
     ) -> None:
-        if not isinstance(connection, dict | list | str | tuple):
-            raise SentinelConfigError("Invalid Sentinel Configuration")
-        named = None
+        settings: dict[str, Any] = {}
         if isinstance(connection, dict):
-            named = connection.get("master")
+            settings.update(connection)
+            address = settings.pop("host"), settings.pop("port", SENTINEL_PORT)
+            self.connection: list[Any] = [address]
         elif isinstance(connection, str):
-            named = parse_qs(urlsplit(connection).query).get("master", [None])[-1]
+            url = urlsplit(connection)
+            self.connection = [(url.hostname, url.port or DEFAULT_PORT)]
+            query = parse_qs(url.query)
+            settings = {name: values[0] for name, values in query.items()}
+            settings |= {"password": url.password, "db": url.path.strip("/") or 0}
+            settings["ssl"] = url.scheme == "rediss"
+        elif isinstance(connection, list | tuple):
+            self.connection = (
+                [connection] if isinstance(connection, tuple) else connection
+            )
+        else:
+            raise SentinelConfigError("Invalid Sentinel Configuration")
+        given = {"password": password, "db": db, "ssl": ssl_context}
+        settings |= {name: value for name, value in given.items() if value is not None}
+        named = settings.pop("master", None)
         self.master: str | None = master or named
         if self.master is None:
             raise SentinelConfigError(
                 "Master name required for sentinel to be configured"
             )
+        self.redis_kwargs = settings
 
 
 def master_of(connection: Any) -> object:
@@ -52,10 +68,9 @@ def master_of(connection: Any) -> object:
     Raises ConfigurationError for one that has no address to copy.
     """
     if isinstance(connection, Sentinel):
-        raise ConfigurationError(
-            f"the Sentinel service {connection.master!r} has no fixed address to "
-            "copy; pass the URLs of independent masters"
-        )
+        settings = _settings_of(connection.redis_kwargs)
+        place = {"sentinels": connection.connection, "service_name": connection.master}
+        return settings | place
     if isinstance(connection, str) and "://" not in connection:
         return {"unix_socket_path": connection}
     if isinstance(connection, Mapping):

@@ -221,10 +221,8 @@ def test_connection_may_be_a_client_of_aioredis(
 
 
 def test_connection_that_cannot_be_copied_is_named(ours: Face) -> None:
-    sentinel = ours.Sentinel(("h", 26379), master="orders")
     context = ssl.create_default_context()
     for connection, message in (
-        (sentinel, "Sentinel service 'orders' has no fixed address"),
         ({"host": "h", "ssl": context}, "ssl: an SSLContext cannot be copied"),
         ({"host": "h", "connection_cls": object}, "unknown setting 'connection_cls'"),
     ):

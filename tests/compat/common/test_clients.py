@@ -130,8 +130,8 @@ def cluster(kind: Any = redis.RedisCluster) -> Any:
     return made
 
 
-def sentinel() -> Any:
-    return redis.sentinel.Sentinel([("localhost", 1)]).master_for("orders")
+def replica() -> Any:
+    return redis.sentinel.Sentinel([("localhost", 1)]).slave_for("orders")
 
 
 def with_own_connection() -> Any:
@@ -141,7 +141,7 @@ def with_own_connection() -> Any:
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (cluster, "a cluster client is not one master"),
-    (sentinel, "the Sentinel service 'orders' has no fixed address"),
+    (replica, "a replica of the Sentinel service 'orders' takes no locks"),
     (with_own_connection, r"connection class .*OwnConnection is not redis-py's own"),
     (lambda: redis.Redis(redis_connect_func=print), "redis_connect_func cannot be co"),
     (lambda: redis.Redis(ssl=True, ssl_ciphers="DEFAULT"), "ssl_ciphers cannot be co"),
@@ -180,8 +180,8 @@ def test_client_that_cannot_be_copied_is_refused_when_the_lock_is_made(
             "a cluster client is not one master",
         ),
         (
-            lambda: redis.asyncio.Sentinel([("localhost", 1)]).master_for("m"),
-            "the Sentinel service 'm' has no fixed address",
+            lambda: redis.asyncio.Sentinel([("localhost", 1)]).slave_for("m"),
+            "a replica of the Sentinel service 'm' takes no locks",
         ),
         (
             lambda: redis.asyncio.Redis(redis_connect_func=print),

@@ -196,7 +196,7 @@ SURFACES: dict[str, tuple[str, str, list[str] | None, set[str]]] = {
     ),
     "aioredlock": (
         *("aioredlock", f"{COMPAT}aioredlock", None),
-        {  # a Sentinel is refused; the class shows the defaults as well
+        {  # redis-py asks the sentinels; the class shows the defaults as well
             "Sentinel.get_master: async (self) -> missing",
             "Sentinel.get_sentinel: async (self) -> missing",
             "Lock.lock_timeout: missing -> 10.0",

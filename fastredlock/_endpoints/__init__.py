@@ -1,0 +1,1 @@
+"""Endpoints whose server may be replaced behind one name: Sentinel, Cluster."""

@@ -1,0 +1,108 @@
+"""A service of Redis Sentinel: which server is its primary, asked for each connection.
+
+Theory of operation. A connection that is to be opened asks the sentinels for the
+address, in the thread of its look-up (src_cython/master/lookup.pyx); nothing else does.
+So a failover is noticed where a connection ends, and by a reply that only a replica
+gives (READONLY), which ends it: then the address is asked for anew. The answer may be
+out of date, of a sentinel that was cut off: so the handshake refuses a replica.
+
+redis-py speaks to the sentinels; of its objects none is kept between two questions, so
+there is nothing to be closed, and a forked child shares no socket.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import ConfigurationError
+
+#: s that one sentinel may take, where the caller gives no other time.
+TIMEOUT = 0.5
+
+Address = tuple[str, int]
+
+
+class Sentinels:
+    """The sentinels of one service: their addresses, and how to log in to them.
+
+    `options` are arguments of `redis.Redis` for each of them, its passwords too, which
+    no repr shows. The sentinel that answered last is asked first.
+    """
+
+    service = ""
+    addresses: tuple[Address, ...] = ()
+
+    def __init__(
+        self,
+        service: str,
+        addresses: tuple[Address, ...],
+        options: Mapping[str, Any],
+        min_other: int = 0,
+        force_master_ip: str | None = None,
+    ) -> None:
+        self.service, self.addresses = service, addresses
+        self.min_other, self.force_master_ip = min_other, force_master_ip
+        self._options = {"socket_timeout": TIMEOUT, **options}
+        self._options.setdefault("socket_connect_timeout", TIMEOUT)
+
+    def __repr__(self) -> str:
+        return f"<Sentinels of {self.service}: {', '.join(map(shown, self.addresses))}>"
+
+    def find_primary(self) -> Address | str:
+        """Return the primary's address, or why there is none; blocks.
+
+        Takes up to the timeout of a sentinel for each that does not answer.
+        """
+        failures = []
+        for at, address in enumerate(self.addresses):
+            found = self._asked(address)
+            if not isinstance(found, str):
+                others = self.addresses[:at] + self.addresses[at + 1 :]
+                self.addresses = address, *others
+                return found
+            failures.append(f"{shown(address)} {found}")
+        return f"no primary of {self.service!r}: {'; '.join(failures)}"
+
+    def _asked(self, address: Address) -> Address | str:
+        """Return what one sentinel answers, or why that is no address."""
+        from redis import sentinel
+        from redis.backoff import NoBackoff
+        from redis.exceptions import RedisError
+        from redis.retry import Retry
+
+        # Without its retries: with them a sentinel that is down takes seconds.
+        options = {"retry": Retry(NoBackoff(), 0), **self._options}
+        asked: Any = sentinel.Sentinel(  # type: ignore[no-untyped-call]
+            [address],
+            min_other_sentinels=self.min_other,
+            sentinel_kwargs=options,
+            force_master_ip=self.force_master_ip,
+        )
+        try:
+            host, port = asked.discover_master(self.service)
+        except sentinel.MasterNotFoundError as error:
+            # "No master found for 'name' : client - error", the end if it is down.
+            cause = str(error).partition(" : ")[2].rpartition(" - ")[2]
+            return cause or "knows no such name, or its primary is down"
+        except RedisError as error:
+            return f"refused: {error}"
+        finally:
+            asked.sentinels[0].close()
+        return host, int(port)
+
+
+def shown(address: Address) -> str:
+    """Return an address as text."""
+    host, port = address
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def refuse_without_redis_py() -> None:
+    """Raise ConfigurationError where redis-py is missing."""
+    try:
+        import redis.sentinel  # noqa: F401 - here: in a look-up it would take its time
+    except ImportError:
+        raise ConfigurationError(
+            "a Sentinel service needs redis-py: pip install 'fastredlock[sentinel]'"
+        ) from None

@@ -1,0 +1,217 @@
+"""Services of Sentinel as options, and what a handshake learns of a failover."""
+
+from itertools import chain
+from typing import Any
+
+import pytest
+import redis.asyncio
+from hiredis import ReplyError
+from redis.sentinel import Sentinel
+
+from fastredlock import ConfigurationError, FastRedlock, Vote
+from fastredlock._core import Engine, Handshake, Operation, Scripts
+from fastredlock._options.masters import Endpoint, parse_masters
+from tests.support.by_hand import (
+    SCRIPTS,
+    START_NS,
+    S,
+    begin,
+    info,
+    lost,
+    make_ready,
+    open_due,
+    receive,
+    said_of,
+)
+
+PLACES = (("s1", 26379), ("s2", 26380))
+URL = "redis+sentinel://u:p@s1,s2:26380/mymaster/2"
+
+
+def endpoint_of(master: Any) -> Endpoint:
+    return parse_masters([master])[0]
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        URL,
+        {
+            "sentinels": PLACES,
+            "service_name": "mymaster",
+            "db": 2,
+            "username": "u",
+            "password": "p",
+        },
+        Sentinel(PLACES, db=2, username="u", password="p").master_for("mymaster"),
+        redis.asyncio.Sentinel(PLACES, db=2, username="u", password="p").master_for(
+            "mymaster"
+        ),
+    ],
+    ids=["URL", "dict", "client", "awaitable client"],
+)
+def test_service_when_given_in_any_form_then_is_the_same_endpoint(master: Any) -> None:
+    endpoint = endpoint_of(master)
+    assert endpoint.sentinels is not None
+    assert endpoint.sentinels.addresses == PLACES
+    assert (endpoint.name, endpoint.username) == ("sentinel:mymaster/2", "u")
+    assert (endpoint.password, endpoint.failover_ns) == ("p", -1)
+    assert endpoint.needs_answer
+
+
+def test_logins_when_of_sentinels_then_are_not_those_of_the_servers() -> None:
+    url = f"{URL}?sentinel_password=secret&sentinel_ssl=yes&ssl_cert_reqs=none"
+    with pytest.raises(ConfigurationError, match="ssl_cert_reqs needs TLS"):
+        endpoint_of(url)
+    sentinels = endpoint_of(url.partition("&ssl_cert")[0]).sentinels
+    assert sentinels is not None
+    assert sentinels._options["password"] == "secret"
+    assert sentinels._options["ssl"] is True
+    assert "secret" not in repr(sentinels)
+
+
+@pytest.mark.parametrize(
+    ("master", "text"),
+    [
+        ("redis+sentinel://s1:26379", "without the name of its service"),
+        ("redis+sentinel://s1:x/name", "port"),
+        (f"{URL}?failover_window=soon", "failover_window='soon': allowed is 0 to"),
+        (f"{URL}?lossless_failover=perhaps", "lossless_failover"),
+        (f"{URL}?sentinel_ssl=perhaps", "allowed are true"),
+        ({"sentinels": PLACES}, "sentinels and service_name: give both"),
+        (Sentinel(PLACES).slave_for("mymaster"), "takes no locks"),
+    ],
+)
+def test_service_when_badly_given_then_is_refused(master: Any, text: str) -> None:
+    with pytest.raises(ConfigurationError, match=text):
+        endpoint_of(master)
+
+
+def test_service_when_there_is_no_max_ttl_then_is_refused_by_its_name() -> None:
+    with pytest.raises(ConfigurationError, match="sentinel:mymaster/2 needs max_ttl"):
+        FastRedlock([URL])
+    FastRedlock([f"{URL}?lossless_failover=true"])
+    FastRedlock([URL], max_ttl=10)
+
+
+@pytest.mark.parametrize(
+    ("query", "window_ns"),
+    [("", 0), ("?failover_window=1.5", 1_500_000_000), ("?failover_window=0", 0)],
+)
+def test_window_when_of_a_plain_master_then_is_what_is_given(
+    query: str, window_ns: int
+) -> None:
+    assert endpoint_of(f"redis://h{query}").failover_ns == window_ns
+
+
+# --- what a handshake learns of a failover --------------------------------------------
+
+NO_CONFIG = ReplyError("NOPERM no permissions to run 'config|get'")
+OK_CONFIG = {b"min-replicas-to-write": b"2", b"min-replicas-max-lag": b"3"}
+
+
+def handshaken(config: object, replicas: int = 2, failover_ns: int = -1) -> Handshake:
+    """Go through a handshake with a server that has so many replicas."""
+    scripts = Scripts({}, releases_natively=False)
+    handshake = Handshake(None, None, 0, b"name", scripts, S, failover_ns)
+    handshake.start()
+    asked = handshake.on_reply({b"proto": 3})
+    assert (b"min-replicas-*" in asked) is (failover_ns < 0)
+    told = f"run_id:a\r\nuptime_in_seconds:99\r\nconnected_slaves:{replicas}\r\n"
+    for reply in (b"OK", told.encode(), [None, None]):
+        handshake.on_reply(reply)
+    if failover_ns < 0:
+        handshake.on_reply(config)
+    return handshake
+
+
+@pytest.mark.parametrize(
+    ("config", "replicas", "seconds", "warning"),
+    [
+        (OK_CONFIG, 2, 5, None),
+        ([*chain(*OK_CONFIG.items())], 2, 5, None),  # of RESP2
+        (OK_CONFIG, 3, 5, "has 3 replicas and min-replicas-to-write 2"),
+        ({**OK_CONFIG, b"min-replicas-to-write": b"0"}, 0, 5, "goes on granting"),
+        ({**OK_CONFIG, b"min-replicas-max-lag": b"0"}, 2, 12, "goes on granting"),
+        (NO_CONFIG, 2, 12, "does not tell min-replicas-to-write"),
+        ({}, 2, 12, "does not tell min-replicas-to-write"),
+    ],
+)
+def test_window_when_the_server_is_asked_then_is_its_lag_and_what_is_lost_is_told(
+    config: object, replicas: int, seconds: int, warning: str | None
+) -> None:
+    handshake = handshaken(config, replicas)
+    assert handshake.failover_ns == seconds * S
+    warnings = "; ".join(handshake.warnings())
+    assert (warning or "") in warnings
+    assert bool(warnings) is (warning is not None)
+
+
+def test_window_when_given_then_the_server_is_not_asked() -> None:
+    assert handshaken(None, failover_ns=7 * S).failover_ns == 7 * S
+
+
+# --- the restart guard of an endpoint -------------------------------------------------
+
+
+def endpoint_engine(**options: Any) -> Engine:
+    return Engine(
+        [Endpoint("127.0.0.1", 7001, **options)], SCRIPTS, S, (), 10 * S, jitter_seed=1
+    )
+
+
+def test_guard_when_an_endpoint_has_another_server_then_it_waits_for_the_window() -> (
+    None
+):
+    old, new = (info(run_id=name, uptime_in_seconds=10**6) for name in "ab")
+    engine = make_ready(endpoint_engine(failover_ns=3 * S), [old])
+    assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
+    lost(engine, 0, "cut", START_NS)
+    make_ready(engine, [new], START_NS + S)
+    assert said_of(begin(engine, START_NS + 15 * S - 1)) == (
+        Vote.FAILED,
+        "restarted or replaced: its run id is new, votes in 0.0 s",
+    )
+    assert said_of(begin(engine, START_NS + 15 * S))[0] is Vote.PENDING
+
+
+def test_guard_when_an_endpoint_keeps_its_writes_then_it_votes_at_once() -> None:
+    old, new = (info(run_id=name, uptime_in_seconds=1) for name in "ab")
+    engine = make_ready(endpoint_engine(lossless_failover=True), [old])
+    lost(engine, 0, "cut", START_NS)
+    make_ready(engine, [new], START_NS + S)
+    assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
+
+
+def test_guard_when_a_known_server_cannot_write_then_it_waits_again() -> None:
+    """It may have been a replica of another one in between."""
+    server = info(run_id="a", uptime_in_seconds=10**6)
+    engine = make_ready(endpoint_engine(failover_ns=3 * S), [server])
+    lost(engine, 0, "cut", START_NS)
+    refused = b"-NOREPLICAS Not enough good replicas to write.\r\n"
+    make_ready(engine, [server], START_NS + S, refused)
+    assert said_of(begin(engine, START_NS + 15 * S - 1))[0] is Vote.FAILED
+
+
+@pytest.mark.parametrize(
+    ("error", "failover_ns", "is_lost"),
+    [
+        ("READONLY You can't write against a read only replica.", 0, True),
+        ("MASTERDOWN Link with MASTER is down", 0, True),
+        ("ERR script: -READONLY You can't write", 0, True),
+        ("NOREPLICAS Not enough good replicas to write.", 0, False),
+        ("NOREPLICAS Not enough good replicas to write.", 1, True),
+        ("OOM command not allowed", 1, False),
+    ],
+)
+@pytest.mark.parametrize("operation", [Operation.ACQUIRE, Operation.RELEASE])
+def test_connection_when_its_server_is_no_primary_any_more_then_ends(
+    error: str, failover_ns: int, is_lost: bool, operation: Operation
+) -> None:
+    # After a switch by hand the old primary closes nothing (redis-py #435).
+    server = info(run_id="a", uptime_in_seconds=10**6)
+    engine = make_ready(endpoint_engine(failover_ns=failover_ns), [server])
+    round = begin(engine, START_NS, operation)
+    receive(engine, 0, f"-{error}\r\n".encode(), START_NS)
+    assert error.partition(" ")[0] in str(said_of(round)[1])
+    assert (open_due(engine, True, START_NS + S) == [0]) is is_lost
