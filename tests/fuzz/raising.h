@@ -95,6 +95,9 @@ static PyObject *raising_method(PyObject *name, PyObject *const *args, size_t n,
     raising_method(name, args, n, __func__, __LINE__)
 
 
+/* A generator looks for signals when it goes on. */
+#define __Pyx_PyIter_Next2(...) RAISING_OBJECT(1, (__Pyx_PyIter_Next2)(__VA_ARGS__))
+
 /* Texts: of a str that is one CPython looks for no signals. */
 #undef __Pyx_PyObject_Unicode
 #undef __Pyx_PyObject_FormatSimple

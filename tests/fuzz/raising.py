@@ -41,7 +41,8 @@ def build(folder: Path) -> None:
     own = NEW_OBJECT.sub(r"RAISING_NEW(\1, ", own)
     source = folder / "_core.c"
     source.write_text(
-        f'{before}#include "raising.h"\n{own}#undef __Pyx_PyList_Append\n{after}',
+        f'{before}#include "raising.h"\n{own}#undef __Pyx_PyList_Append\n'
+        f"#undef __Pyx_PyIter_Next2\n{after}",
         "utf-8",
     )
     suffix = sysconfig.get_config_var("EXT_SUFFIX")
