@@ -254,8 +254,10 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
         with Connection(endpoint) as connection:
             ahead = _ahead(connection)
             _look_at_clock(report, ahead)
-            _look_at_info(connection, report, wanted)
-            if report.may_vote and endpoint.failover_ns:
+            is_endpoint = endpoint.failover_ns != 0  # its max_ttl is required
+            has_max_ttl = is_endpoint or wanted.has_max_ttl
+            _look_at_info(connection, report, wanted._replace(has_max_ttl=has_max_ttl))
+            if report.may_vote and is_endpoint:
                 _look_at_failover(connection, report, endpoint.failover_ns)
             _measure_delay(connection, report, wanted)
             if report.may_vote:

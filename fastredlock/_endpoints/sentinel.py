@@ -27,7 +27,8 @@ class Sentinels:
     """The sentinels of one service: their addresses, and how to log in to them.
 
     `options` are arguments of `redis.Redis` for each of them, its passwords too, which
-    no repr shows. The sentinel that answered last is asked first.
+    no repr shows. Those that answer are asked in turn, a time each: one that was cut
+    off with an old primary goes on to name that.
     """
 
     service = ""
@@ -42,9 +43,18 @@ class Sentinels:
         force_master_ip: str | None = None,
     ) -> None:
         self.service, self.addresses = service, addresses
+        self.place = f"{shown(addresses[0])}/{service}"  # for messages; stays
         self.min_other, self.force_master_ip = min_other, force_master_ip
-        self._options = {"socket_timeout": TIMEOUT, **options}
-        self._options.setdefault("socket_connect_timeout", TIMEOUT)
+        self._options = {name: each for name, each in options.items() if each}
+        for name in ("socket_timeout", "socket_connect_timeout"):
+            self._options.setdefault(name, TIMEOUT)
+        try:
+            self._asker(addresses[0])  # no I/O: the options are tried
+        except Exception as error:
+            raise ConfigurationError(
+                f"the options of the sentinels: {type(error).__name__}, allowed "
+                "are those of redis.Redis"
+            ) from None
 
     def __repr__(self) -> str:
         return f"<Sentinels of {self.service}: {', '.join(map(shown, self.addresses))}>"
@@ -58,33 +68,38 @@ class Sentinels:
         for at, address in enumerate(self.addresses):
             found = self._asked(address)
             if not isinstance(found, str):
-                others = self.addresses[:at] + self.addresses[at + 1 :]
-                self.addresses = address, *others
+                silent, next_ones = self.addresses[:at], self.addresses[at + 1 :]
+                self.addresses = *next_ones, address, *silent
                 return found
             failures.append(f"{shown(address)} {found}")
         return f"no primary of {self.service!r}: {'; '.join(failures)}"
 
-    def _asked(self, address: Address) -> Address | str:
-        """Return what one sentinel answers, or why that is no address."""
-        from redis import sentinel
+    def _asker(self, address: Address) -> Any:
         from redis.backoff import NoBackoff
-        from redis.exceptions import RedisError
         from redis.retry import Retry
+        from redis.sentinel import Sentinel
 
         # Without its retries: with them a sentinel that is down takes seconds.
         options = {"retry": Retry(NoBackoff(), 0), **self._options}
-        asked: Any = sentinel.Sentinel(  # type: ignore[no-untyped-call]
+        return Sentinel(  # type: ignore[no-untyped-call]
             [address],
             min_other_sentinels=self.min_other,
             sentinel_kwargs=options,
             force_master_ip=self.force_master_ip,
         )
+
+    def _asked(self, address: Address) -> Address | str:
+        """Return what one sentinel answers, or why that is no address."""
+        from redis.exceptions import RedisError
+        from redis.sentinel import MasterNotFoundError
+
+        asked = self._asker(address)
         try:
             host, port = asked.discover_master(self.service)
-        except sentinel.MasterNotFoundError as error:
+        except MasterNotFoundError as error:
             # "No master found for 'name' : client - error", the end if it is down.
             cause = str(error).partition(" : ")[2].rpartition(" - ")[2]
-            return cause or "knows no such name, or its primary is down"
+            return cause or "knows no such name, its primary is down, or sees too few"
         except RedisError as error:
             return f"refused: {error}"
         finally:

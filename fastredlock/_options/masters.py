@@ -137,7 +137,7 @@ class Endpoint(NamedTuple):
         if self.path:
             return f"unix:{self.path}{database}"
         if self.sentinels is not None:
-            return f"sentinel:{self.host}{database}"
+            return f"sentinel:{self.sentinels.place}{database}"
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{host}:{self.port}{database}"
 
@@ -149,6 +149,8 @@ class Endpoint(NamedTuple):
     @property
     def server(self) -> tuple[str, int, str]:
         """The server, which two masters must not share: its databases fail together."""
+        if self.sentinels is not None:
+            return self.host, 0, repr(sorted(self.sentinels.addresses))
         return self.host.lower().removesuffix("."), self.port, self.path
 
     def __repr__(self) -> str:
@@ -324,11 +326,12 @@ def _service_place(address: str, path: str) -> dict[str, object]:
             "sentinel URL without the name of its service: write "
             "redis+sentinel://s1:26379,s2:26379/name"
         )
-    places = [_place(each, "") for each in address.split(",")]
+    places = [_place(each.strip(), "") for each in address.split(",")]
+    if not all("host" in place for place in places):
+        raise ConfigurationError("sentinel URL with an empty host")
     return {
         "sentinels": [
-            (place.get("host", "localhost"), place.get("port", SENTINEL_PORT))
-            for place in places
+            (place["host"], place.get("port", SENTINEL_PORT)) for place in places
         ],
         "service_name": _decoded("service name", service),
         "db": db or 0,
@@ -419,12 +422,23 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
             raise ConfigurationError("sentinels and service_name: give both")
         return None
     refuse_without_redis_py()
+    kwargs: Any = settings.get("sentinel_kwargs") or {}
+    pairs = isinstance(given, list | tuple) and all(
+        isinstance(each, list | tuple) and len(each) == 2 for each in given
+    )
+    if not pairs or not isinstance(kwargs, Mapping):
+        raise ConfigurationError(
+            "sentinels must be a list of (host, port), and sentinel_kwargs a dict"
+        )
     addresses = tuple(
         (_host(host), _number("port", port, 1, 65535)) for host, port in given
     )
-    if not 1 <= len(addresses) <= MAX_MASTERS:
-        raise ConfigurationError(f"1..{MAX_MASTERS} sentinels are allowed")
-    kwargs: Any = settings.get("sentinel_kwargs") or {}
+    if not 1 <= len(set(addresses)) == len(addresses) <= MAX_MASTERS:
+        raise ConfigurationError(f"1..{MAX_MASTERS} sentinels, each once, are allowed")
+    if not service or any(settings.get(name) for name in ("host", "unix_socket_path")):
+        raise ConfigurationError(
+            "service_name must not be empty, and has no host nor socket beside it"
+        )
     options = {
         **kwargs,
         **{
@@ -437,6 +451,9 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
     for name in ("ssl", "ssl_check_hostname"):
         if name in options:
             options[name] = _flag(f"sentinel_{name}", options[name])
+    version = options.get("ssl_min_version")
+    if version is not None:
+        options["ssl_min_version"] = int(version)
     return Sentinels(
         text("service_name", service),
         addresses,

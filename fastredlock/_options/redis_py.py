@@ -166,6 +166,8 @@ def _service_of(pool: Any) -> dict[str, object]:
             "pass the client of master_for()"
         )
     manager = pool.sentinel_manager
+    if not _is_of_redis_py(manager.discover_master):
+        _refuse(manager, "has a discover_master that is not redis-py's")
     kwargs = [each.connection_pool.connection_kwargs for each in manager.sentinels]
     return {
         "connection_pool": None,  # redis-py's own

@@ -32,6 +32,7 @@
 cdef class RestartGuard:
     cdef int64_t max_ttl_ns          # 0: no restart guard
     cdef int64_t failover_ns         # < 0: as the server's settings say (failover)
+    cdef int64_t window_ns           # the longest of them so far
     cdef int64_t until_ns            # from when on the master may vote
     cdef str cause                   # why not before; None: its uptime
     cdef bint has_met                # a server has been READY here...
@@ -47,20 +48,26 @@ cdef int restart_guard_on_ready(
     # the second on top. Without one the server may have been restarted just now.
     cdef int64_t whole_ns = now_ns + self.max_ttl_ns + NS_PER_S
     cdef int64_t uptime_s = min(server_info.uptime_s or 0, 1_000_000_000)
+    cdef bint is_endpoint = self.failover_ns != 0
     cdef str before = self.identity
-    self.identity = server_info.run_id
+    self.identity = server_info.identity(is_endpoint)
     if self.identity is None and mark is not None:
         self.identity = mark.holder
     if self.max_ttl_ns == 0:
         return 0
     restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
-    whole_ns += failover_ns
+    self.window_ns = max(self.window_ns, failover_ns)
+    whole_ns += self.window_ns
+    if is_endpoint and server_info.run_id is None:
+        restart_guard_hold_until(self, whole_ns, "may be replaced: INFO is forbidden")
     if mark is not None and mark.left_ms >= 0:
         restart_guard_hold_until(
             self, now_ns + (mark.left_ms + 1) * NS_PER_MS,
             "restarted, replaced or emptied: in quarantine",
         )
-    if mark is not None and mark.error is not None and not mark.is_forbidden:
+    if mark is not None and mark.error is not None and (
+        is_endpoint or not mark.is_forbidden
+    ):
         restart_guard_hold_until(self, whole_ns, "may be restarted: it keeps no marker")
     if self.has_met and before != self.identity:
         restart_guard_hold_until(

@@ -231,10 +231,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
             self, round, reply_text(reply), odd_text(reply), entry.key_until_ns, True,
             now_ns,
         )
-    self.is_proven = True
-    self.failures = 0
     if vote == VOTE_FAILED:
         return master_on_failed_reply(self, entry, round, reply, now_ns)
+    self.is_proven = True
+    self.failures = 0
     if form_is_native(entry.form):
         self.native_is_proven = True
     if entry.form == FORM_GATE:
@@ -290,6 +290,9 @@ cdef int master_on_failed_reply(
     cdef bint is_replaced = text_is_of_replica(error) or (
         self.restart_guard.failover_ns != 0 and "NOREPLICAS" in error
     )
+    self.is_proven = not is_replaced      # else it is opened again at once, for ever
+    if self.is_proven:
+        self.failures = 0
     if round_may_repeat(round):
         if form_is_native(entry.form) and not self.is_native_alone:
             # The script may be allowed to do what the command is not.

@@ -46,6 +46,13 @@ cdef class ServerInfo:
         self.mode = "cluster" if fields.get("cluster_enabled") == "1" else mode
         self.policy = fields.get("maxmemory_policy")
 
+    cdef str identity(self, bint is_endpoint):
+        # Of what may be lost by a switch there and back: its run id is the same then,
+        # and its replication id another, for each promotion begins a history.
+        if self.run_id is None or not is_endpoint:
+            return self.run_id
+        return f"{self.run_id}:{self.fields.get('master_replid', '')}"
+
     def refusal(self):
         """Return why this server must not vote at all, or None."""
         return REFUSALS.get(self.role) or REFUSALS.get(self.mode)
@@ -306,6 +313,7 @@ cdef str unreleased_text(str error, str right):
 
 cdef bytes PROBE_KEY = b"fastredlock:probe"
 cdef bytes MARKER_KEY = b"fastredlock:voter"
+cdef bytes PRIMARY_KEY = b"fastredlock:primary"      # its marker, of an endpoint
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
@@ -481,10 +489,13 @@ cdef class Handshake:
         if self.server_info.run_id is None:
             name, how = b"drawn:" + draw_token(), b"any"
         else:
-            name = self.server_info.run_id.encode("utf-8", "surrogateescape")
+            name = self.server_info.identity(self.failover_ns != 0).encode(
+                "utf-8", "surrogateescape"
+            )
             how = b"exact"
+        key = PRIMARY_KEY if self.failover_ns != 0 else MARKER_KEY
         return self._ask((MARKER_NAME, False, (
-            b"EVAL", marker.source, b"2", MARKER_KEY, QUARANTINE_KEY,
+            b"EVAL", marker.source, b"2", key, QUARANTINE_KEY,
             name, decimal_bytes(span_ms), how,
         )))
 

@@ -11,15 +11,22 @@ from redis.sentinel import Sentinel
 from fastredlock import ConfigurationError, FastRedlock, Vote
 from fastredlock._core import Engine, Handshake, Operation, Scripts
 from fastredlock._options.masters import Endpoint, parse_masters
+from fastredlock._options.settings import masters_in
 from tests.support.by_hand import (
+    NO_NATIVE,
     SCRIPTS,
     START_NS,
     S,
     begin,
+    bulk,
+    connected,
+    handshake_replies,
     info,
     lost,
     make_ready,
+    mark,
     open_due,
+    outgoing,
     receive,
     said_of,
 )
@@ -54,7 +61,7 @@ def test_service_when_given_in_any_form_then_is_the_same_endpoint(master: Any) -
     endpoint = endpoint_of(master)
     assert endpoint.sentinels is not None
     assert endpoint.sentinels.addresses == PLACES
-    assert (endpoint.name, endpoint.username) == ("sentinel:mymaster/2", "u")
+    assert (endpoint.name, endpoint.username) == ("sentinel:s1:26379/mymaster/2", "u")
     assert (endpoint.password, endpoint.failover_ns) == ("p", -1)
     assert endpoint.needs_answer
 
@@ -70,6 +77,10 @@ def test_logins_when_of_sentinels_then_are_not_those_of_the_servers() -> None:
     assert "secret" not in repr(sentinels)
 
 
+def named(**settings: Any) -> dict[str, Any]:
+    return {"service_name": "mymaster", **settings}
+
+
 @pytest.mark.parametrize(
     ("master", "text"),
     [
@@ -79,6 +90,14 @@ def test_logins_when_of_sentinels_then_are_not_those_of_the_servers() -> None:
         (f"{URL}?lossless_failover=perhaps", "lossless_failover"),
         (f"{URL}?sentinel_ssl=perhaps", "allowed are true"),
         ({"sentinels": PLACES}, "sentinels and service_name: give both"),
+        (named(sentinels="s1:26379"), "sentinels must be a list"),
+        (named(sentinels=[("s1", 1, 2)]), "sentinels must be a list"),
+        (named(sentinels=[("s1", 1)] * 2), "each once, are allowed"),
+        (named(sentinels=PLACES, sentinel_kwargs="x"), "sentinel_kwargs a dict"),
+        (named(sentinels=PLACES, sentinel_kwargs={"x": 1}), "sentinels: TypeError"),
+        (named(sentinels=PLACES, host="h"), "no host nor socket"),
+        ("redis+sentinel://s1,,s2/name", "empty host"),
+        ("redis+sentinel:///name", "empty host"),
         (Sentinel(PLACES).slave_for("mymaster"), "takes no locks"),
     ],
 )
@@ -88,10 +107,24 @@ def test_service_when_badly_given_then_is_refused(master: Any, text: str) -> Non
 
 
 def test_service_when_there_is_no_max_ttl_then_is_refused_by_its_name() -> None:
-    with pytest.raises(ConfigurationError, match="sentinel:mymaster/2 needs max_ttl"):
+    with pytest.raises(ConfigurationError, match="mymaster/2 needs max_ttl"):
         FastRedlock([URL])
     FastRedlock([f"{URL}?lossless_failover=true"])
     FastRedlock([URL], max_ttl=10)
+
+
+def test_services_of_one_name_when_their_sentinels_differ_then_are_two_masters() -> (
+    None
+):
+    one, other = "redis+sentinel://s1,s2/m", "redis+sentinel://s3,s4/m"
+    assert len({each.name for each in parse_masters([one, other])}) == 2
+    with pytest.raises(ConfigurationError, match="are the same server"):
+        parse_masters([one, "redis+sentinel://s2,s1/m"])
+
+
+def test_list_of_urls_when_a_service_is_among_them_then_has_all_its_sentinels() -> None:
+    service = "redis+sentinel://s1,s2/m"
+    assert masters_in(f"redis://a, {service},b:1") == ("redis://a", service, "b:1")
 
 
 @pytest.mark.parametrize(
@@ -173,6 +206,56 @@ def test_guard_when_an_endpoint_has_another_server_then_it_waits_for_the_window(
         "restarted or replaced: its run id is new, votes in 0.0 s",
     )
     assert said_of(begin(engine, START_NS + 15 * S))[0] is Vote.PENDING
+
+
+def test_guard_when_an_endpoint_was_switched_there_and_back_then_it_waits() -> None:
+    # Its run id is the one before; what it lost as a replica of the other is not there.
+    before, after = (
+        info(run_id="a", uptime_in_seconds=10**6, master_replid=each) for each in "xy"
+    )
+    engine = make_ready(endpoint_engine(failover_ns=3 * S), [before])
+    lost(engine, 0, "cut", START_NS)
+    make_ready(engine, [after], START_NS + S)
+    assert said_of(begin(engine, START_NS + 15 * S - 1))[0] is Vote.FAILED
+
+
+def test_guard_when_the_windows_of_two_servers_differ_then_the_longer_one_counts() -> (
+    None
+):
+    old, new = (info(run_id=each, uptime_in_seconds=10**6) for each in "ab")
+    engine = endpoint_engine(failover_ns=-1)
+    for server, lag, now_ns in ((old, 5, START_NS), (new, 1, START_NS + S)):
+        open_due(engine, True, now_ns)
+        connected(engine, 0, now_ns)
+        outgoing(engine, 0)
+        told = b"%2\r\n" + b"".join(
+            bulk(each) for each in (b"min-replicas-to-write", b"1",
+                                    b"min-replicas-max-lag", b"%d" % lag)
+        )  # fmt: skip
+        config = NO_NATIVE + told
+        receive(engine, 0, handshake_replies(server, config), now_ns)
+        outgoing(engine, 0)
+        receive(engine, 0, mark(), now_ns)
+        if server is old:
+            lost(engine, 0, "cut", now_ns)
+    assert said_of(begin(engine, START_NS + 19 * S - 1))[0] is Vote.FAILED
+    assert said_of(begin(engine, START_NS + 19 * S))[0] is Vote.PENDING
+
+
+@pytest.mark.parametrize(
+    ("told", "marked"),
+    [
+        (info(run_id="a", uptime_in_seconds=10**6), b"-NOPERM No permissions\r\n"),
+        (b"-NOPERM no INFO\r\n", mark()),
+    ],
+    ids=["marker", "INFO"],
+)
+def test_guard_when_a_right_is_missing_then_an_endpoint_waits_at_each_connect(
+    told: bytes, marked: bytes
+) -> None:
+    engine = make_ready(endpoint_engine(failover_ns=3 * S), [told], START_NS, marked)
+    assert said_of(begin(engine, START_NS + 14 * S - 1))[0] is Vote.FAILED
+    assert said_of(begin(engine, START_NS + 14 * S))[0] is Vote.PENDING
 
 
 def test_guard_when_an_endpoint_keeps_its_writes_then_it_votes_at_once() -> None:
