@@ -1,1 +1,1 @@
-"""Endpoints whose server may be replaced behind one name: Sentinel, Cluster."""
+"""Endpoints whose server may be replaced behind one name: Sentinel."""

@@ -45,7 +45,9 @@ class Sentinels:
         self.service, self.addresses = service, addresses
         self.place = f"{shown(addresses[0])}/{service}"  # for messages; stays
         self.min_other, self.force_master_ip = min_other, force_master_ip
-        self._options = {name: each for name, each in options.items() if each}
+        self._options = {
+            name: each for name, each in options.items() if each is not None
+        }
         for name in ("socket_timeout", "socket_connect_timeout"):
             self._options.setdefault(name, TIMEOUT)
         try:

@@ -127,7 +127,8 @@ class Endpoint(NamedTuple):
     tls: TLSSettings | None = None
     credentials: Callable[[], object] | None = None  # gives the login of a connection
     sentinels: Sentinels | None = None  # give the address of a connection
-    failover_ns: int = 0  # for which an old primary may grant; < 0: as it says
+    # For so long an old primary may grant; < 0: as it says; 0: there is no failover.
+    failover_ns: int = 0
     lossless_failover: bool = False  # it keeps what it acknowledged: no restart guard
 
     @property
@@ -395,6 +396,8 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
             "credential_provider beside a user name or a password: give one of them"
         )
     db = settings.get("db")
+    lossless = settings.get("lossless_failover")
+    is_lossless = lossless is not None and _flag("lossless_failover", lossless)
     return Endpoint(
         host=host,
         port=port,
@@ -407,10 +410,8 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
         if provider is None
         else checked_credentials("credential_provider", provider),
         sentinels=sentinels,
-        failover_ns=_failover_ns(settings, sentinels),
-        lossless_failover=_flag(
-            "lossless_failover", settings.get("lossless_failover") or False
-        ),
+        failover_ns=0 if is_lossless else _failover_ns(settings, sentinels),
+        lossless_failover=is_lossless,
     )
 
 
@@ -472,7 +473,7 @@ def _failover_ns(settings: Mapping[str, object], sentinels: Sentinels | None) ->
             window = float(window)
     allowed = f"0 to {LONGEST_FAILOVER} s"
     seconds = number_in("failover_window", window, 0, LONGEST_FAILOVER, allowed)
-    return int(seconds * 1_000_000_000)
+    return max(1, int(seconds * 1_000_000_000))  # 0: it does not fail over
 
 
 def checked_credentials(name: str, given: object) -> Callable[[], object]:

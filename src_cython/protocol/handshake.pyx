@@ -137,30 +137,35 @@ cdef enum:
 
 def failover_of(config, ServerInfo server_info not None):
     """Return the time (ns), and a warning or None, from a reply to CONFIG GET."""
-    cdef int64_t lag_s = LAG_S
-    fields = config
+    cdef int64_t lag_s
+    cdef dict found = {}
+    pairs = ()
     if type(config) is list:      # of RESP2
-        fields = dict(zip(config[::2], config[1::2]))
-    if not isinstance(fields, dict) or b"min-replicas-max-lag" not in fields:
-        return (lag_s + LAG_MARGIN_S) * NS_PER_S, (
+        pairs = zip(config[::2], config[1::2])
+    elif isinstance(config, dict):
+        pairs = config.items()
+    for name, text in pairs:
+        if type(name) is bytes and type(text) is bytes and (
+            text.isdigit() and len(text) < 9
+        ):
+            found[name] = int(text)
+    if b"min-replicas-max-lag" not in found:
+        return <int64_t>(LAG_S + LAG_MARGIN_S) * NS_PER_S, (
             "does not tell min-replicas-to-write (CONFIG GET): after a failover an old "
             "primary may go on granting; set it to the number of replicas, and "
             "failover_window"
         )
-    needed, lag = [
-        int(text) if text.isdigit() and len(text) < 9 else 0
-        for text in (fields.get(b"min-replicas-to-write", b""),
-                     fields[b"min-replicas-max-lag"])
-    ]
+    lag_s = found[b"min-replicas-max-lag"]
+    needed = found.get(b"min-replicas-to-write", 0)
     replicas = server_info.fields.get("connected_slaves", "0")[:9]
     warning = None
-    if needed == 0 or lag == 0 or replicas.isdecimal() and needed < int(replicas):
+    if needed == 0 or lag_s == 0 or replicas.isdecimal() and needed < int(replicas):
         warning = (
             f"has {replicas} replicas and min-replicas-to-write {needed}: an old "
             "primary that a failover has cut off goes on granting, so that two may "
             "hold one lock; set it to the number of replicas"
         )
-    return ((lag or lag_s) + LAG_MARGIN_S) * NS_PER_S, warning
+    return ((lag_s or LAG_S) + LAG_MARGIN_S) * NS_PER_S, warning
 
 
 # --- rights ---------------------------------------------------------------------------

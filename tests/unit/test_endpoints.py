@@ -67,13 +67,15 @@ def test_service_when_given_in_any_form_then_is_the_same_endpoint(master: Any) -
 
 
 def test_logins_when_of_sentinels_then_are_not_those_of_the_servers() -> None:
-    url = f"{URL}?sentinel_password=secret&sentinel_ssl=yes&ssl_cert_reqs=none"
+    url = f"{URL}?sentinel_password=secret&sentinel_ssl=yes"
+    url += "&sentinel_ssl_check_hostname=no&ssl_cert_reqs=none"
     with pytest.raises(ConfigurationError, match="ssl_cert_reqs needs TLS"):
         endpoint_of(url)
     sentinels = endpoint_of(url.partition("&ssl_cert")[0]).sentinels
     assert sentinels is not None
     assert sentinels._options["password"] == "secret"
     assert sentinels._options["ssl"] is True
+    assert sentinels._options["ssl_check_hostname"] is False
     assert "secret" not in repr(sentinels)
 
 
@@ -109,7 +111,9 @@ def test_service_when_badly_given_then_is_refused(master: Any, text: str) -> Non
 def test_service_when_there_is_no_max_ttl_then_is_refused_by_its_name() -> None:
     with pytest.raises(ConfigurationError, match="mymaster/2 needs max_ttl"):
         FastRedlock([URL])
-    FastRedlock([f"{URL}?lossless_failover=true"])
+    lossless = f"{URL}?lossless_failover=true"
+    FastRedlock([lossless])
+    assert endpoint_of(lossless).failover_ns == 0  # nothing is asked, nor warned of
     FastRedlock([URL], max_ttl=10)
 
 
@@ -129,7 +133,7 @@ def test_list_of_urls_when_a_service_is_among_them_then_has_all_its_sentinels() 
 
 @pytest.mark.parametrize(
     ("query", "window_ns"),
-    [("", 0), ("?failover_window=1.5", 1_500_000_000), ("?failover_window=0", 0)],
+    [("", 0), ("?failover_window=1.5", 1_500_000_000), ("?failover_window=0", 1)],
 )
 def test_window_when_of_a_plain_master_then_is_what_is_given(
     query: str, window_ns: int
@@ -168,6 +172,10 @@ def handshaken(config: object, replicas: int = 2, failover_ns: int = -1) -> Hand
         ({**OK_CONFIG, b"min-replicas-max-lag": b"0"}, 2, 12, "goes on granting"),
         (NO_CONFIG, 2, 12, "does not tell min-replicas-to-write"),
         ({}, 2, 12, "does not tell min-replicas-to-write"),
+        (b"OK", 2, 12, "does not tell min-replicas-to-write"),
+        ([[], b"x", 1], 2, 12, "does not tell min-replicas-to-write"),
+        ({b"min-replicas-max-lag": 3}, 2, 12, "does not tell min-replicas-to-write"),
+        ({b"min-replicas-max-lag": b"9" * 99}, 2, 12, "does not tell min-replicas"),
     ],
 )
 def test_window_when_the_server_is_asked_then_is_its_lag_and_what_is_lost_is_told(

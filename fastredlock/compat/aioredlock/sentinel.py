@@ -38,7 +38,7 @@ class Sentinel:
             settings.update(connection)
             address = settings.pop("host"), settings.pop("port", SENTINEL_PORT)
             self.connection: list[Any] = [address]
-        elif isinstance(connection, str):
+        elif isinstance(connection, str) and connection.startswith("redis"):
             url = urlsplit(connection)
             self.connection = [(url.hostname, url.port or DEFAULT_PORT)]
             query = parse_qs(url.query)

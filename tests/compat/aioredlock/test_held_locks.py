@@ -294,6 +294,8 @@ def test_sentinel_without_a_master_is_refused(face: Face) -> None:
             face.Sentinel(connection)
     with pytest.raises(Exception, match=r"^Invalid Sentinel Configuration$"):
         face.Sentinel(42, master="orders")
+    with pytest.raises(Exception, match=r"^Invalid Sentinel Configuration$"):
+        face.Sentinel("/path", master="orders")
     for named in ({"host": "h", "master": "orders"}, "redis://h:1/0?master=orders"):
         assert face.Sentinel(named).master == "orders"
         assert face.Sentinel(named, master="other").master == "other"
