@@ -215,7 +215,6 @@ class Mark:
     left_ms: Final[int]
     error: Final[str | None]
     is_forbidden: Final[bool]
-    def warning(self) -> str | None: ...
 
 @final
 class RestartGuard: ...

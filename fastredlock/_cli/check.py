@@ -36,7 +36,8 @@ STEP = 0.1  # s, between two looks at its clock
 FULL = 0.9  # of maxmemory
 # What is tested: docs/support.md.
 OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
-MARKER, QUARANTINE = "fastredlock:voter", "fastredlock:quarantine"
+MARKERS = "fastredlock:voter", "fastredlock:primary"
+QUARANTINE = "fastredlock:quarantine"
 TTL_MS = 10_000
 TOKEN = "fastredlock-check"  # of a key that nobody else has
 _DESCRIPTION = """\
@@ -255,7 +256,8 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
             ahead = _ahead(connection)
             _look_at_clock(report, ahead)
             is_endpoint = endpoint.failover_ns != 0  # its max_ttl is required
-            has_max_ttl = is_endpoint or wanted.has_max_ttl
+            keeps = is_endpoint or endpoint.lossless_failover
+            has_max_ttl = keeps or wanted.has_max_ttl
             _look_at_info(connection, report, wanted._replace(has_max_ttl=has_max_ttl))
             if report.may_vote and is_endpoint:
                 _look_at_failover(connection, report, endpoint.failover_ns)
@@ -309,7 +311,7 @@ def _look_at_failover(connection: Connection, report: Report, failover_ns: int) 
             report.add(warning, Level.UNSAFE)
     report.add(
         "a failover loses all locks: for max_ttl + 1 s + "
-        f"{failover_ns / 1e9:g} s nobody gets one, so that none has two holders",
+        f"{failover_ns / 1e9:g} s nobody gets one",
         Level.NOTE,
     )
 
@@ -349,7 +351,7 @@ def _look_at_persistence(
             f"was restarted or emptied: clients with a max_ttl ask it for no lock for "
             f"{left_ms / 1e3:.0f} s more",
         )
-    if wanted.has_max_ttl or connection.ask("EXISTS", MARKER) == 1:
+    if wanted.has_max_ttl or connection.ask("EXISTS", *MARKERS) != 0:
         return  # the restart guard replaces the disk
     remedy = "set appendfsync always, or max_ttl in all clients"
     if info.get("aof_enabled") != "1":

@@ -24,6 +24,7 @@ from .. import ReleaseStatus, Vote
 from .._options.keys import OWN, RESERVED, used_in
 from .._options.masters import Endpoint, parse_masters
 from .._options.scripts import INSPECT, with_prefix
+from .._options.settings import TAKES_NO_LOCKS
 from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
 from .connection import Connection, ServerError
@@ -228,7 +229,8 @@ def list_(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     options = given_options(asked)
-    new_locks(options).close()  # wrong options are refused before any I/O
+    # Wrong options are refused before any I/O.
+    new_locks({**options, "max_ttl": TAKES_NO_LOCKS}).close()
     with closing(Scan(options, asked.pattern)) as scan:
         found = _found(scan, asked.owner)
         show: Callable[[Holding], str] = _json_line if asked.json else str

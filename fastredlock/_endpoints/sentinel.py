@@ -31,9 +31,6 @@ class Sentinels:
     off with an old primary goes on to name that.
     """
 
-    service = ""
-    addresses: tuple[Address, ...] = ()
-
     def __init__(
         self,
         service: str,
@@ -59,7 +56,7 @@ class Sentinels:
             ) from None
 
     def __repr__(self) -> str:
-        return f"<Sentinels of {self.service}: {', '.join(map(shown, self.addresses))}>"
+        return f"<Sentinels {getattr(self, 'place', '')}>"
 
     def find_primary(self) -> Address | str:
         """Return the primary's address, or why there is none; blocks.
@@ -67,11 +64,11 @@ class Sentinels:
         Takes up to the timeout of a sentinel for each that does not answer.
         """
         failures = []
-        for at, address in enumerate(self.addresses):
+        addresses = self.addresses
+        for at, address in enumerate(addresses):
             found = self._asked(address)
             if not isinstance(found, str):
-                silent, next_ones = self.addresses[:at], self.addresses[at + 1 :]
-                self.addresses = *next_ones, address, *silent
+                self.addresses = *addresses[at + 1 :], address, *addresses[:at]
                 return found
             failures.append(f"{shown(address)} {found}")
         return f"no primary of {self.service!r}: {'; '.join(failures)}"
@@ -104,6 +101,8 @@ class Sentinels:
             return cause or "knows no such name, its primary is down, or sees too few"
         except RedisError as error:
             return f"refused: {error}"
+        except Exception as error:  # of an option, whose text may be a password
+            return f"could not be asked: {type(error).__name__}"
         finally:
             asked.sentinels[0].close()
         return host, int(port)

@@ -410,7 +410,7 @@ def is_held(lease: BaseLease) -> bool:
 
 # Nothing is deleted but the token whose hash the caller was shown: masters compare.
 HASH_LENGTH = 16
-RECALLED = 0.05  # s; by then a process that runs has given up a key that rests in it
+RECALLED = 0.05  # s; by then a process that runs has given up its idle key
 
 
 def checked_hash(token_hash: str) -> str:
@@ -441,7 +441,7 @@ def breaking(
             break
     else:
         return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN
-    if lingers(token):  # it may rest in its process, to be recalled first
+    if lingers(token):  # it may be idle in its process: recall it first
         if lease := (yield partial(locks.acquire, resource, timeout=0, linger=0)):
             yield lease.release
         yield RECALLED

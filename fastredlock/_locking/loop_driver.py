@@ -168,15 +168,15 @@ def runs_elsewhere(here: AsyncioDriver) -> bool:
     return not here.is_over() and here.loop.is_running()
 
 
-# --- recalls of keys that rest --------------------------------------------------------
+# --- recalls of idle keys -------------------------------------------------------------
 
 SETTLED_WITHIN_MS = 250  # by masters that answer, at the end of a loop
 
 
 def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Task[None] | None:
-    """Start the task that reads recalls while a key rests; None: the loop ends already.
+    """Start the task that reads recalls while a key is idle; None: the loop ends.
 
-    It holds the engine alone. Its end ends the rest.
+    It holds the engine alone. Its end releases the idle keys.
     """
     if here is None or getattr(here.loop, "_asyncgens_shutdown_called", False):
         return None
@@ -192,13 +192,13 @@ def watch_by_task(engine: Engine, here: AsyncioDriver | None) -> Task[None] | No
 
 
 def _on_ended(here: AsyncioDriver, task: Task[None]) -> None:
-    """Release what rests, also where the task was cancelled before its first step."""
+    """Release the idle keys, also where the task never took a step."""
     if task.cancelled():
         here.end_idle_keys()
 
 
 async def _end_with_loop(here: AsyncioDriver) -> None:
-    """Wait until no key rests; cancelled, as at the end of a loop, release them."""
+    """Wait until no key is idle; cancelled, as at the end of a loop, release them."""
     try:
         with suppress(RuntimeError):  # a forked child, in a copy of the loop
             while left_ns := here.idle_left_ns():  # noqa: ASYNC110

@@ -14,20 +14,23 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from itertools import islice
-from typing import Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .._endpoints.sentinel import Sentinels, refuse_without_redis_py
 from .._reports.log import warn
 from ..errors import ConfigurationError
 from .redis_py import (
     CARRIED,
     IGNORED,
     OF_SENTINELS,
+    OF_SERVICES,
     REFUSED,
     known_settings,
     settings_of_client,
 )
 from .retry import number_in
+
+if TYPE_CHECKING:  # masters without sentinels do not pay for it
+    from .._endpoints.sentinel import Sentinels
 
 
 class CredentialProvider(Protocol):
@@ -260,7 +263,7 @@ def _settings_of_url(url: str) -> dict[str, object]:
         advice = next((_ADVICE[word] for word in _ADVICE if word in scheme), "")
         raise ConfigurationError(
             f"URL has {named}{advice if is_named else ''}; allowed: redis, rediss, "
-            "unix, as in redis://localhost:6379"
+            "unix, redis+sentinel, rediss+sentinel, as in redis://localhost:6379"
         )
     ends = (at for at, char in enumerate(remainder) if char in "/?#")
     end = next(ends, len(remainder))
@@ -421,7 +424,12 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
     if given is None or service is None:
         if given is not None or service is not None:
             raise ConfigurationError("sentinels and service_name: give both")
+        odd = [name for name in settings if name in OF_SERVICES]
+        if odd:
+            raise ConfigurationError(f"{odd[0]} without sentinels and service_name")
         return None
+    from .._endpoints.sentinel import Sentinels, refuse_without_redis_py
+
     refuse_without_redis_py()
     kwargs: Any = settings.get("sentinel_kwargs") or {}
     pairs = isinstance(given, list | tuple) and all(
@@ -436,9 +444,10 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
     )
     if not 1 <= len(set(addresses)) == len(addresses) <= MAX_MASTERS:
         raise ConfigurationError(f"1..{MAX_MASTERS} sentinels, each once, are allowed")
-    if not service or any(settings.get(name) for name in ("host", "unix_socket_path")):
+    places = ("host", "port", "unix_socket_path")
+    if not service or any(settings.get(name) for name in places):
         raise ConfigurationError(
-            "service_name must not be empty, and has no host nor socket beside it"
+            "service_name must not be empty, nor have a host, port or socket beside it"
         )
     options = {
         **kwargs,
@@ -448,13 +457,13 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
             if name in OF_SENTINELS
         },
     }
-    _tls(options)  # a bad value is an error here, before any I/O
-    for name in ("ssl", "ssl_check_hostname"):
-        if name in options:
-            options[name] = _flag(f"sentinel_{name}", options[name])
-    version = options.get("ssl_min_version")
-    if version is not None:
-        options["ssl_min_version"] = int(version)
+    try:  # a bad value is an error here, before any I/O
+        tls = _tls(options)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"of the sentinels: {error}") from None
+    if tls is not None:  # text of a URL, as what it means
+        options |= {"ssl": True, "ssl_check_hostname": tls.check_hostname}
+        options["ssl_min_version"] = tls.min_version
     return Sentinels(
         text("service_name", service),
         addresses,

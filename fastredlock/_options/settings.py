@@ -411,7 +411,8 @@ def masters_in(text: str, source: str = "") -> tuple[str, ...]:
     """Return the URLs in a list with commas; `source` begins the error."""
     urls: list[str] = []
     for part in map(str.strip, text.split(",")):
-        of_sentinel = urls and "+sentinel://" in urls[-1] and urls[-1].count("/") == 2
+        last = urls[-1].lower() if urls else ""
+        of_sentinel = "+sentinel://" in last and last.count("/") == 2
         if part and "://" not in part and of_sentinel:
             urls[-1] += f",{part}"  # one more of its sentinels
         else:

@@ -80,6 +80,7 @@ class Stats(NamedTuple):
 
     @classmethod
     def of(cls, engine: Engine) -> Self:
+        """Return the counts of an engine, as they are now."""
         counters = engine.counters
         ended = map(sum, zip(*counters.operations, strict=True))
         counted = (getattr(counters, name) for name in cls._fields[5:COUNTED])

@@ -8,7 +8,6 @@ are named by text alone, as long as a lock object uses it.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
@@ -17,10 +16,10 @@ from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
-from .. import ConfigurationError, MasterVote, QuorumUnreachableError, Vote
+from .. import MasterVote, QuorumUnreachableError, Vote
 from .._options.redis_py import identity_of
-from .._options.settings import DEFAULT_TTL
-from .._reports.log import warn
+from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
+from .._reports.log import warn_once
 from .._steps import Steps
 
 L = TypeVar("L")
@@ -36,7 +35,6 @@ LONGEST_ROUND_TIMEOUT = 0.5
 
 # s: the longest lock over a service that fails over, for which nobody locks afterwards.
 SERVICE_MAX_TTL = 60.0
-MAX_TTL_VARIABLE = "FASTREDLOCK_MAX_TTL"
 
 _known: WeakValueDictionary[tuple[object, ...], Any] = WeakValueDictionary()
 _kept: WeakKeyDictionary[object, list[object]] = WeakKeyDictionary()
@@ -109,25 +107,24 @@ def new_locks(
 
 def _options_of_services(masters: Sequence[Any]) -> dict[str, float]:
     """Return a max_ttl where a master is a service of Sentinel; the caller has none."""
-    if not any(
-        hasattr(getattr(master, "connection_pool", None), "service_name")
-        or (isinstance(master, Mapping) and "sentinels" in master)
-        or (isinstance(master, str) and "+sentinel://" in master)
-        for master in masters
-    ):
+    if not any(map(_is_service, masters)):
         return {}
-    text = os.environ.get(MAX_TTL_VARIABLE, "")
-    try:
-        max_ttl = float(text or SERVICE_MAX_TTL)
-    except ValueError:
-        raise ConfigurationError(f"${MAX_TTL_VARIABLE} is no number of s") from None
-    warn(
-        "a Sentinel service: after a failover nobody locks for %g s and longer, so "
-        "that none has two holders, and no lock may be longer than that; $%s sets it",
+    max_ttl = options_of_environment(()).get("max_ttl", SERVICE_MAX_TTL)
+    warn_once(
+        "a Sentinel service: after a failover nobody locks for %g s and longer, and no "
+        "lock may be longer than that; max_ttl in the file that $%s names sets it",
         max_ttl,
-        MAX_TTL_VARIABLE,
+        CONFIG,
     )
     return {"max_ttl": max_ttl, "ttl": min(max_ttl, DEFAULT_TTL)}
+
+
+def _is_service(master: Any) -> bool:
+    if isinstance(master, str):
+        return "+sentinel://" in master.lower()
+    if isinstance(master, Mapping):
+        return bool(master.get("sentinels"))
+    return hasattr(getattr(master, "connection_pool", None), "service_name")
 
 
 def _shortest(timeout: str, masters: Sequence[object]) -> float:

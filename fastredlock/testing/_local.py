@@ -26,6 +26,7 @@ from contextlib import suppress
 
 # Not os': gevent's and eventlet's know nothing of a child that is stopped.
 from posix import posix_spawn, waitpid
+from typing import Any
 
 from hiredis import pack_command
 
@@ -75,8 +76,6 @@ class LocalMasters:
     `RuntimeError` if a server does not come up: the message shows the end of its log.
     """
 
-    _server_type: type[Server]
-
     def __init__(
         self,
         n: int,
@@ -93,7 +92,7 @@ class LocalMasters:
         leash, self._keeper = _start_keeper(folder)
         stems = [f"{folder}/{i}" for i in range(n)]
         self._servers = [
-            self._server_type(program, stem, unix, options, port and port + i)
+            self._new_server(program, stem, unix, options, port and port + i)
             for i, stem in enumerate(stems)
         ]
         self._owner = os.getpid()
@@ -187,6 +186,9 @@ class LocalMasters:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _new_server(self, *given: Any) -> Server:
+        return Server(*given)
+
     def _server(self, i: int) -> Server:
         if os.getpid() != self._owner or not self._sweep.alive:
             raise RuntimeError("these LocalMasters are closed, or a parent process's")
@@ -276,9 +278,6 @@ class Server:
     def log_tail(self) -> str:
         with open(self.log_path, encoding="utf-8", errors="replace") as log:
             return "".join(log.readlines()[-10:])
-
-
-LocalMasters._server_type = Server
 
 
 def _find_program(server: str | None) -> str:

@@ -13,6 +13,7 @@ import os
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
+from typing import Any
 
 from ._local import LocalMasters, Server, command
 
@@ -169,7 +170,8 @@ class _Sentinel(Server):
 
 
 class _Sentinels(LocalMasters):
-    _server_type = _Sentinel
+    def _new_server(self, *given: Any) -> Server:
+        return _Sentinel(*given)
 
 
 def _command(servers: LocalMasters, i: int, *words: object) -> str:

@@ -458,7 +458,7 @@ cdef class Handshake:
                 "its data; grant +info"
             )
         if self.mark is not None:
-            found.append(self.mark.warning())
+            found.append(self.mark.warning(self.failover_ns != 0))
         found.append(self.failover_warning)
         return [text for text in found if text is not None]
 
@@ -578,11 +578,17 @@ cdef class Mark:
         self.error = reply_text(reply)
         self.is_forbidden = text_forbids(self.error)
 
-    def warning(self):
-        """Name the loss of safety where the marker cannot be kept, or None."""
+    cdef str warning(self, bint is_endpoint):
+        # Name the loss of safety where the marker cannot be kept; None: it can be.
         if self.error is None:
             return None
-        text = f"cannot keep the marker {MARKER_KEY.decode()} ({self.error}): "
+        key = PRIMARY_KEY if is_endpoint else MARKER_KEY
+        text = f"cannot keep the marker {key.decode()} ({self.error}): "
+        if is_endpoint:
+            return text + (
+                "it gets no vote for max_ttl + 1 s and the failover window after each "
+                "connect; let its user have ~fastredlock:* +eval +get +set +pttl"
+            )
         if self.is_forbidden:
             return text + (
                 "max_ttl trusts its uptime, so a new client does not see that an empty "
