@@ -155,7 +155,7 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
     [
         ("http://h", "scheme 'http'; allowed: redis, rediss, unix"),
         ("sentinel://:secret@h", "s1:26379,s2:26379/name"),
-        ("localhost:6379", "no scheme; allowed: redis, rediss, unix, redis+sentinel, rediss+sentinel, as in redis://"),
+        ("localhost:6379", r"no scheme; allowed: .*, rediss\+sentinel, as in redis"),
         ("redis://h?foo=1", "unknown option 'foo'; allowed: db, username"),
         ("redis://h?host=x", "unknown option 'host'"),
         ("redis://h?db=1&db=2", "option db twice"),
