@@ -25,13 +25,7 @@ exit status:
 
 def servers(words: Sequence[str]) -> int:
     parser = Parser("servers", _SERVERS, _SERVERS_END)
-    parser.add_argument(
-        "--count",
-        type=number(int, 1, 25),
-        default=3,
-        metavar="N",
-        help="start so many masters, 1 to 25 (default: 3)",
-    )
+    parser.add_number("--count", "N", int, (1, 25), 3, "start so many masters")
     parser.add_argument(
         "--port",
         type=number(int, 1, 65535),
@@ -92,27 +86,11 @@ def demo(words: Sequence[str]) -> int:
         help="use these masters instead of five local ones; they are neither stopped "
         "nor paused, and keep nothing (one key, for 2 s at most)",
     )
-    parser.add_argument(
-        "--workers",
-        type=number(int, 2, 64),
-        default=4,
-        metavar="N",
-        help="worker processes, 2 to 64 (default: 4)",
-    )
-    parser.add_argument(
-        "--seconds",
-        type=number(float, 1, 3600),
-        default=5.0,
-        metavar="S",
-        help="time for all phases together, 1 to 3600 (default: 5)",
-    )
-    parser.add_argument(
-        "--pause-ms",
-        type=number(float, 0, 1000),
-        default=1.0,
-        metavar="MS",
-        help="time between reading and writing the counter, 0 to 1000 (default: 1)",
-    )
+    phases = "time for all phases together"
+    pause = "time between reading and writing the counter"
+    parser.add_number("--workers", "N", int, (2, 64), 4, "worker processes")
+    parser.add_number("--seconds", "S", float, (1, 3600), 5, phases)
+    parser.add_number("--pause-ms", "MS", float, (0, 1000), 1, pause)
     asked = parser.parse_args(words)
     from ..demo.play import CANNOT_RUN, play  # not for --help
 

@@ -87,6 +87,19 @@ class Parser(argparse.ArgumentParser):
     def add_name(self) -> None:
         self.add_argument("name", type=resource, metavar="NAME", help="the lock")
 
+    def add_number(
+        self, name: str, metavar: str, kind: Callable[[str], float],
+        allowed: tuple[int, int], default: int, text: str,
+    ) -> None:  # fmt: skip
+        least, most = allowed
+        self.add_argument(
+            name,
+            type=number(kind, least, most),
+            default=default,
+            metavar=metavar,
+            help=f"{text}, {least} to {most} (default: {default})",
+        )
+
     def add_permits(self, text: str) -> None:
         self.add_argument(
             "--permits", type=number(int, 1, MOST_PERMITS), metavar="K", help=text

@@ -23,13 +23,14 @@ from collections.abc import Callable, Collection, MutableSequence, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.resource_tracker import ensure_running
 from secrets import token_hex
+from threading import Barrier
 from typing import Any, NamedTuple
 
-from .. import AcquireError, ConfigurationError, FastRedlock, Lease
+from .. import AcquireError, FastRedlock, FastRedlockError, Lease
 from .._cli import CommandError
 from ..testing import LocalMasters
 
@@ -38,75 +39,71 @@ LOCAL_MASTERS = 5
 STOPPED, PAUSED = 1, 3  # which of them; three are left: a quorum
 HANGS = "paused (SIGSTOP): it accepts, but never answers"
 FAULTS = (  # the share of the phase that is over, the master, what happens to it
-    (0.25, STOPPED, LocalMasters.stop, "stopped", "stopped: it refuses connections"),
-    (0.50, PAUSED, LocalMasters.pause, "paused", HANGS),
+    (0.25, STOPPED, LocalMasters.stop, "stopped: it refuses connections"),
+    (0.50, PAUSED, LocalMasters.pause, HANGS),
 )
 TTL = 2.0  # s; a key stays no longer than this, if the machine goes down
 TICK = 0.05  # s between two looks at signals, counters and the screen
-CHECK_SECONDS = 3.0
+FIRST, FIRST_SECONDS = "the workers start, each takes a first lease", 10.0
 SIDE_SECONDS = 2.0  # longer shows no more: the time goes to the phase with the lock
-OVERTIME = 15.0  # s; a worker that is so late will not answer any more
 GRACE = 0.8  # s for workers to release and end, then they are killed
 TRY_TIMEOUT = 0.5  # s; so soon a worker that waits for the lock sees it should end
-FAILURE_DELAY = 0.05  # s; masters that are gone come back no sooner for being asked
-MOST_VOTES = 1000  # different ones; a text can hold a number, and be new every time
 STOP, COUNTER, DONE = 0, 1, 2  # in the array; from DONE on one number of each worker
+
+
+@dataclass(slots=True)
+class Counts:
+    """Count the results of one phase, in a worker and over all of them."""
+
+    tries: Counter[str] = field(default_factory=Counter)  # taken, expired, failed
+    votes: Counter[tuple[str, str]] = field(default_factory=Counter)  # by the master
+    acquire_us: Counter[int] = field(default_factory=Counter)
+    release_us: Counter[int] = field(default_factory=Counter)
+    # The last one of each master's votes; that of "" is of the last error.
+    texts: dict[str, str] = field(default_factory=dict)
+
+    def add(self, other: Counts) -> None:
+        for each in fields(self):
+            getattr(self, each.name).update(getattr(other, each.name))
+
+    def add_votes(self, voted: Lease | AcquireError) -> None:
+        for number, each in enumerate(voted.votes, 1):
+            master = f"{number} ({each.master})"
+            self.votes[master, each.vote.name] += 1
+            if each.text:
+                self.texts[master] = each.text
 
 
 # ---- the workers
 
 
-class Job(NamedTuple):
-    """Give one worker, counted from 0, the masters and the time of one phase."""
+class Worker(NamedTuple):
+    """Hold what the jobs of this process use; the number is counted from 0."""
 
-    worker: int
+    number: int
+    shared: MutableSequence[int]
     masters: Sequence[str]
     resource: str
-    seconds: float
-    pause: float  # s between reading and writing the counter
+
+    def is_to_go_on(self, deadline: float) -> bool:
+        return time.monotonic() < deadline and not self.shared[STOP]
+
+    def new_locks(self) -> FastRedlock:
+        return FastRedlock(self.masters, self.resource, ttl=TTL)
 
 
-@dataclass(slots=True)
-class Outcome:
-    """Count the results of a job."""
-
-    failure: str = ""  # the last one's message
-    # leases, taken, expired, failures
-    counts: Counter[str] = field(default_factory=Counter)
-    # By number and name of the master, and name and text of its vote.
-    votes: Counter[tuple[int, str, str, str]] = field(default_factory=Counter)
-    acquire_us: Counter[int] = field(default_factory=Counter)
-    release_us: Counter[int] = field(default_factory=Counter)
-
-    def add(self, other: Outcome) -> None:
-        self.failure = other.failure or self.failure
-        for name in ("counts", "votes", "acquire_us", "release_us"):
-            getattr(self, name).update(getattr(other, name))
-
-    def count_votes(self, voted: Lease | AcquireError) -> None:
-        for number, each in enumerate(voted.votes, 1):
-            text = each.text if each.text and len(self.votes) < MOST_VOTES else ""
-            self.votes[number, each.master, each.vote.name, text] += 1
-
-    def masters(self) -> dict[tuple[int, str], str]:
-        """Return the most frequent text, or "", of each master's number and name."""
-        names = sorted({vote[:2] for vote in self.votes})
-        texts = {
-            vote[:2]: vote[3] for vote, _ in self.votes.most_common()[::-1] if vote[3]
-        }
-        return {each: texts.get(each, "") for each in names}
+worker: Worker
 
 
-shared: MutableSequence[int]  # the array, in a worker
-
-
-def start_worker(array: MutableSequence[int]) -> None:
-    """Prepare this process for jobs; the pool calls it."""
-    global shared
-    shared = array
+def start_worker(
+    barrier: Barrier, shared: MutableSequence[int], urls: Sequence[str], resource: str
+) -> None:
+    """Prepare this process for jobs, and wait for the others; the pool calls it."""
+    global worker
     threading.Thread(target=_end_with_demo, daemon=True).start()
     # By this one the pool ends its processes where one of them has died.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    worker = Worker(barrier.wait(), shared, urls, resource)
 
 
 def _end_with_demo() -> None:
@@ -115,79 +112,60 @@ def _end_with_demo() -> None:
     os._exit(1)
 
 
-def check(job: Job) -> Outcome:
-    """Wait until all workers are there; the first then takes a lease."""
-    outcome = Outcome()
-    shared[DONE + job.worker] = 1
-    while not all(shared[DONE:]) and not shared[STOP]:
-        time.sleep(0.005)  # an interpreter takes 0.1 s to start, and notifies nobody
-    if job.worker == 0:
-        with FastRedlock(job.masters, job.resource, ttl=TTL) as locks:
-            with locks.lock(timeout=job.seconds) as lease:
-                pass
-            outcome.count_votes(lease)
-    return outcome
+def check(seconds: float, pause: float) -> Counts:
+    """Take one lease; raise an error where there is none."""
+    counts = Counts()
+    with worker.new_locks() as locks:
+        with locks.lock(timeout=seconds) as lease:
+            pass
+        counts.add_votes(lease)
+    return counts
 
 
-def without_lock(job: Job) -> Outcome:
-    deadline = time.monotonic() + job.seconds
-    while time.monotonic() < deadline and not shared[STOP]:
-        _increment(job)
-    return Outcome()
+def without_lock(seconds: float, pause: float) -> Counts:
+    deadline = time.monotonic() + seconds
+    while worker.is_to_go_on(deadline):
+        _increment(pause)
+    return Counts()
 
 
-def with_lock(job: Job) -> Outcome:
-    return _under_leases(job, _increment)
+def with_lock(seconds: float, pause: float) -> Counts:
+    counts, deadline = Counts(), time.monotonic() + seconds
+    with worker.new_locks() as locks:
+        while lease := _acquire(locks, deadline, counts):
+            counts.tries["expired"] += not _increment(pause, lease)
+            started_ns = time.perf_counter_ns()
+            lease.release()
+            counts.release_us[(time.perf_counter_ns() - started_ns) // 1000] += 1
+            counts.add_votes(lease)
+        counts.tries["taken"] = locks.stats().taken
+    return counts
 
 
-def alone(job: Job) -> Outcome:
-    return _under_leases(job, _count)
-
-
-def _increment(job: Job, lease: Lease | None = None) -> bool:
+def _increment(pause: float, lease: Lease | None = None) -> bool:
     """Increment the counter; return False where the lease ended too early to write."""
-    value = shared[COUNTER]
-    time.sleep(job.pause)
+    value = worker.shared[COUNTER]
+    time.sleep(pause)
     if lease is not None and not lease.is_valid:
         return False
-    shared[COUNTER] = value + 1
-    return _count(job, lease)
-
-
-def _count(job: Job, lease: Lease | None) -> bool:
-    shared[DONE + job.worker] += 1
+    worker.shared[COUNTER] = value + 1
+    worker.shared[DONE + worker.number] += 1
     return True
 
 
-def _under_leases(job: Job, work: Callable[[Job, Lease], bool]) -> Outcome:
-    outcome = Outcome()
-    with FastRedlock(job.masters, job.resource, ttl=TTL) as locks:
-        deadline = time.monotonic() + job.seconds
-        while lease := _take(locks, deadline, outcome):
-            outcome.counts["leases"] += 1
-            outcome.counts["expired"] += not work(job, lease)
-            started_ns = time.perf_counter_ns()
-            lease.release()
-            outcome.release_us[(time.perf_counter_ns() - started_ns) // 1000] += 1
-            outcome.count_votes(lease)
-        outcome.counts["taken"] = locks.stats().taken
-    return outcome
-
-
-def _take(locks: FastRedlock, deadline: float, outcome: Outcome) -> Lease | None:
+def _acquire(locks: FastRedlock, deadline: float, counts: Counts) -> Lease | None:
     """Acquire the default resource; None if the deadline comes first."""
     started_ns = time.perf_counter_ns()
-    while time.monotonic() < deadline and not shared[STOP]:
+    while worker.is_to_go_on(deadline):
         try:
             if lease := locks.acquire(timeout=TRY_TIMEOUT):
                 waited_ns = time.perf_counter_ns() - started_ns
-                outcome.acquire_us[waited_ns // 1000] += 1
+                counts.acquire_us[waited_ns // 1000] += 1
                 return lease
         except AcquireError as error:
-            outcome.counts["failures"] += 1
-            outcome.failure = str(error)
-            outcome.count_votes(error)
-            time.sleep(FAILURE_DELAY)
+            counts.tries["failed"] += 1
+            counts.texts[""] = str(error)
+            counts.add_votes(error)
     return None
 
 
@@ -196,15 +174,17 @@ def _take(locks: FastRedlock, deadline: float, outcome: Outcome) -> Lease | None
 
 @dataclass(slots=True)
 class Phase:
-    """Count one phase of the demo; `seconds` is how long it is meant to run."""
+    """Hold one phase of the demo; `seconds` is how long it is meant to run."""
 
     name: str
-    work: Callable[[Job], Outcome]
+    work: Callable[[float, float], Counts]
     seconds: float
+    workers: int
+    pause: float  # s between reading and writing the counter
     elapsed: float = 0.0
-    increments: int = 0  # by the workers; of `alone` pairs of acquire and release
+    increments: int = 0
     counter: int = 0  # read after the increments
-    outcome: Outcome = field(default_factory=Outcome)
+    counts: Counts = field(default_factory=Counts)
 
     @property
     def lost(self) -> int:
@@ -212,105 +192,81 @@ class Phase:
         return max(0, self.increments - self.counter)
 
     def __str__(self) -> str:
-        if self.work is alone:
-            return f"{self.increments:,} times acquired and released"
+        if not self.increments:
+            return self.name
         counted = f"{self.increments:,} increments, counter {self.counter:,}"
-        return f"{counted}, {self.lost:,} lost"
+        return f"{self.name}: {counted}, {self.lost:,} lost"
 
 
 class Demo:
-    """Run the phases, and hold their state for `show`."""
+    """Run the phases, and hold them for the view."""
 
     def __init__(
         self,
         asked: Namespace,
         local: LocalMasters | None,  # None: the masters are the user's
         ending: Collection[int],  # the signals that end it
-        show: Callable[[Demo], None],
+        view: Any,
     ) -> None:
-        self.workers: int = asked.workers
-        self.local: LocalMasters | None = local
-        self._ending, self._show = ending, show
+        self.local, self._ending, self._view = local, ending, view
+        workers, pause = asked.workers, asked.pause_ms / 1000
         side = min(SIDE_SECONDS, asked.seconds / 5)
-        self.phases: tuple[Phase, Phase, Phase] = (
-            Phase("without the lock", without_lock, side),
-            Phase("with the lock", with_lock, asked.seconds - 2 * side),
-            Phase("one worker alone", alone, side),
-        )
-        self.conditions: list[str] = ["up"] * LOCAL_MASTERS
-        self.events: list[tuple[float, str]] = []  # s, what happened
-        self._started = time.monotonic()
+        self.first = Phase(FIRST, check, FIRST_SECONDS, workers, 0.0)
+        self.unlocked = Phase("without the lock", without_lock, side, workers, pause)
+        rest = asked.seconds - 2 * side
+        self.locked = Phase("with the lock", with_lock, rest, workers, pause)
+        self.alone = Phase("one worker alone", with_lock, side, 1, 0.0)
         urls = local.urls if local else asked.masters
         resource = f"fastredlock-demo-{token_hex(8)}"
-        self._job = Job(0, urls, resource, 0, asked.pause_ms / 1000)
-        self._under_way: list[Future[Outcome]] = []
         context = get_context("spawn")
-        self._array = context.RawArray("q", DONE + asked.workers)
-        self._pool = ProcessPoolExecutor(
-            asked.workers, context, start_worker, (self._array,)
-        )
-
-    def note(self, text: str) -> None:
-        self.events.append((time.monotonic() - self._started, text))
+        self._array = context.RawArray("q", DONE + workers)
+        given = (context.Barrier(workers), self._array, urls, resource)
+        self._pool = ProcessPoolExecutor(workers, context, start_worker, given)
+        self._under_way: list[Future[Counts]] = []
 
     def run(self) -> int:
-        checked, (unlocked, locked, last) = Phase("", check, CHECK_SECONDS), self.phases
-        self._run(checked, self.workers)
-        self.note("the masters are there, a first lease was granted")
+        note = self._view.note
+        self._run(self.first)
         if self.local is None:
-            self.note("these masters are yours: none is stopped or paused")
-        for (number, name), text in checked.outcome.masters().items():
-            if text:
-                self.note(f"master {number} ({name}): {text}")
-        self._run(unlocked, self.workers)
-        self._run(locked, self.workers)
-        if not locked.outcome.counts["leases"]:
-            failure = locked.outcome.failure or "no lease was granted"
+            note("these masters are yours: none is stopped or paused")
+        for master, text in self.first.counts.texts.items():
+            note(f"master {master}: {text}")
+        self._run(self.unlocked)
+        self._run(self.locked, [*FAULTS] if self.local else [])
+        if not self.locked.counts.acquire_us:
+            failure = self.locked.counts.texts.get("", "no lease was granted")
             raise CommandError(failure, UNREACHABLE)
-        if self.local:
-            self._repair(self.local)
-        self._run(last, 1)
-        return LOST_UPDATES if locked.lost else OK
+        if self.local:  # no lease may be out: a restarted master forgot them
+            self.local.start(STOPPED)
+            self.local.resume(PAUSED)
+            note(f"master {STOPPED + 1} started again, master {PAUSED + 1} resumed")
+        self._run(self.alone)
+        return LOST_UPDATES if self.locked.lost else OK
 
-    def _run(self, phase: Phase, size: int) -> None:
-        """Let so many workers do it."""
-        self._array[COUNTER:] = [0] * (1 + self.workers)
-        job, started = self._job._replace(seconds=phase.seconds), time.monotonic()
-        each_job = (job._replace(worker=number) for number in range(size))
-        self._under_way = [self._pool.submit(phase.work, job) for job in each_job]
-        is_over = False
+    def _run(self, phase: Phase, faults: Sequence[Any] = ()) -> None:
+        """Let the phase's workers do it, cause the faults meanwhile, and show both."""
+        self._array[COUNTER:] = [0] * (len(self._array) - COUNTER)
+        self._view.begin(phase)
+        started, is_over = time.monotonic(), False
+        self._under_way = [
+            self._pool.submit(phase.work, phase.seconds, phase.pause)
+            for _ in range(phase.workers)
+        ]
         while not is_over:
             is_over = not wait(self._under_way, TICK).not_done
             refuse_signals(self._ending)
             elapsed = time.monotonic() - started
-            if elapsed > phase.seconds + OVERTIME:
-                raise CommandError("a worker does not answer", WORKER_DIED)
-            if phase.work is with_lock and self.local:
-                self._cause_faults(self.local, elapsed / phase.seconds)
+            while faults and elapsed >= faults[0][0] * phase.seconds:
+                (_, i, cause, text), *faults = faults
+                cause(self.local, i)
+                self._view.note(f"master {i + 1} {text}")
             phase.elapsed = phase.seconds if is_over else min(elapsed, phase.seconds)
             phase.increments = sum(self._array[DONE:])
             phase.counter = self._array[COUNTER]
-            self._show(self)
+            self._view.show(phase)
         for each in self._under_way:
-            phase.outcome.add(each.result())
-        if phase.name:
-            self.note(f"{phase.name}: {phase}")
-            self._show(self)
-
-    def _cause_faults(self, local: LocalMasters, share: float) -> None:
-        """Stop a master after a quarter of the phase, freeze one after half."""
-        for due, i, cause, condition, text in FAULTS:
-            if share >= due and self.conditions[i] == "up":
-                cause(local, i)
-                self.conditions[i] = condition
-                self.note(f"master {i + 1} {text}")
-
-    def _repair(self, local: LocalMasters) -> None:
-        """Bring both back. No lease may be out: a restarted master forgot them."""
-        local.start(STOPPED)
-        local.resume(PAUSED)
-        self.conditions = ["up"] * LOCAL_MASTERS
-        self.note(f"master {STOPPED + 1} started again, master {PAUSED + 1} resumed")
+            phase.counts.add(each.result())
+        self._view.note(str(phase))
 
     def close(self) -> None:
         """End the workers: ask all of them, then kill."""
@@ -340,27 +296,18 @@ def play(
     owner = "your own masters" if asked.masters else f"{LOCAL_MASTERS} local masters"
     title = f"fastredlock demo: {asked.workers} processes, one counter, {owner}"
     try:
-        with ExitStack() as stack:
-            view, local = stack.enter_context(new_view(title)), None
+        with new_view(title) as view, ExitStack() as stack:
+            local = None
             if not asked.masters:
-                local = stack.enter_context(_local_masters(ending))
-            demo = Demo(asked, local, ending, view.show)
+                local = stack.enter_context(LocalMasters(LOCAL_MASTERS))
+            demo = Demo(asked, local, ending, view)
             stack.callback(demo.close)
             status = demo.run()
-            view.report(demo)
+        view.report(demo)
         return status
-    except BrokenProcessPool as error:
-        refuse_signals(ending)  # the workers got the same signal
-        raise CommandError("a worker process died", WORKER_DIED) from error
-    except ConfigurationError as error:
-        raise CommandError(str(error), CANNOT_RUN) from error
-    except AcquireError as error:
-        raise CommandError(str(error), UNREACHABLE) from error
-
-
-def _local_masters(ending: Collection[int]) -> LocalMasters:
-    try:
-        return LocalMasters(LOCAL_MASTERS)
-    except (OSError, RuntimeError) as error:
-        refuse_signals(ending)  # the servers got the same signal
-        raise CommandError(str(error), CANNOT_RUN) from error
+    except (FastRedlockError, FileNotFoundError, RuntimeError) as error:
+        refuse_signals(ending)  # the workers and the servers got the same one
+        if isinstance(error, BrokenProcessPool):
+            raise CommandError("a worker process died", WORKER_DIED) from error
+        status = UNREACHABLE if isinstance(error, AcquireError) else CANNOT_RUN
+        raise CommandError(str(error), status) from error

@@ -1,21 +1,18 @@
-"""Show the demo: on a terminal redrawn in place, elsewhere line by line; its report."""
+"""Show the demo: what happens, line by line; bars on a terminal; its report."""
 
 from __future__ import annotations
 
-import io
-import sys
+import time
 from collections import Counter
 from collections.abc import Iterator
 
-from rich.console import Console, Group, RenderableType
-from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn
 from rich.table import Table
 from rich.text import Text
 
-from .play import Demo, Outcome, Phase, alone
+from .play import Counts, Demo, Phase
 
-STYLES = {"up": "green", "stopped": "bold red", "paused": "bold yellow"}
 VOTES = ("GRANTED", "TAKEN", "FAILED", "SILENT", "PENDING")
 BAR_WIDTH = 16
 
@@ -27,106 +24,78 @@ class _Console(Console):
         raise  # the BrokenPipeError that rich is handling
 
 
-class View:
+class View(Progress):
     """Show a demo on stdout; a context manager that gives the terminal back."""
 
     def __init__(self, title: str) -> None:
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(errors="replace")  # "µ" in a C locale
-        self._console = console = _Console(highlight=False)
-        self._title = Text(title, style="bold")
-        self._printed = 0  # events
-        self._live: Live | None = None
-        if sys.stdout and sys.stdout.isatty() and not console.is_dumb_terminal:
-            self._live = Live(self._title, console=console, auto_refresh=False)
+        console = _Console(highlight=False)
+        is_drawn = console.file.isatty() and not console.is_dumb_terminal
+        super().__init__(
+            BarColumn(BAR_WIDTH),
+            TextColumn("{task.description}"),
+            console=console,
+            auto_refresh=False,
+            disable=not is_drawn,
+        )
+        self._began = time.monotonic()
+        self._print(title)
 
-    def __enter__(self) -> View:
-        if self._live:
-            self._live.start(refresh=True)
-        else:
-            self._print(self._title.plain)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if self._live:
-            self._live.stop()
-
-    def show(self, demo: Demo) -> None:
-        """Redraw, or print the new events."""
-        if self._live:
-            self._live.update(Group(self._title, "", *_frame(demo)), refresh=True)
-            return
-        for at, text in demo.events[self._printed :]:
-            self._print(f"{at:6.1f} s  {text}")
-        self._printed = len(demo.events)
+    def note(self, text: str) -> None:
+        """Print what has happened, above the bars."""
+        self._print(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
     def _print(self, line: str) -> None:
-        self._console.print(line, soft_wrap=True, markup=False)
-        self._console.file.flush()
+        # The bars are drawn with the same options; a pipe has no width to wrap at.
+        self.console.print(Text(line), soft_wrap=self.disable)
+        self.console.file.flush()
+
+    def begin(self, phase: Phase) -> None:
+        """Add a bar below the others."""
+        self._bar = self.add_task(phase.name, total=phase.seconds)
+
+    def show(self, phase: Phase) -> None:
+        """Redraw the bar of the phase that has begun."""
+        text = f"[{_style(phase)}]{phase}"
+        self.update(self._bar, completed=phase.elapsed, description=text, refresh=True)
 
     def report(self, demo: Demo) -> None:
-        """Print times, votes and the verdict, below the last drawing."""
-        self.__exit__()
-        unlocked, locked, _ = demo.phases
-        self._console.print("", _times(demo), "", _votes(locked.outcome), "")
-        for remark in _remarks(locked.outcome):
-            self._console.print(Text(f"  {remark}", style="dim"))
+        """Print times, votes and the verdict."""
+        unlocked, locked = demo.unlocked, demo.locked
+        self.console.print("", _times(demo), "", _votes(locked.counts), "")
+        for remark in _remarks(locked.counts):
+            self.console.print(Text(f"  {remark}", style="dim"))
         hint = "" if unlocked.lost else "; a longer --pause-ms would show some"
-        style = "bold red" if locked.lost else "bold green"
-        self._console.print(f"\nwithout the lock: {_lost(unlocked)}{hint}")
-        self._console.print(Text(f"with the lock:    {_lost(locked)}", style=style))
+        self.console.print(f"\nwithout the lock: {_lost(unlocked)}{hint}")
+        verdict = f"with the lock:    {_lost(locked)}"
+        self.console.print(Text(verdict, style=_style(locked)))
 
 
-def _frame(demo: Demo) -> Iterator[RenderableType]:
-    yield from (_phases(demo), "")
-    if demo.local:  # nobody knows about the user's own masters
-        masters = Text("masters", style="dim")
-        for number, condition in enumerate(demo.conditions, 1):
-            masters.append(f"   {number} ", style="not dim")
-            masters.append(condition, style=f"not dim {STYLES[condition]}")
-        yield from (masters, "")
-    for at, text in demo.events:
-        yield Text(f"{at:5.1f} s  ", style="dim").append(text, style="not dim")
+def _style(phase: Phase) -> str:
+    return "bold red" if phase.lost else "bold green"
 
 
-def _table(first: str, width: int, *names: str) -> Table:
+def _table(first: str, *names: str) -> Table:
     table = Table(box=None, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column(first, overflow="fold")
     for name in names:
-        table.add_column(name, justify="right", no_wrap=True, min_width=width)
-    return table
-
-
-def _phases(demo: Demo) -> Table:
-    table = _table("", 11, "", "increments", "counter", "lost")
-    for phase in demo.phases:
-        bar = ProgressBar(phase.seconds, phase.elapsed, width=BAR_WIDTH)
-        style = "bold red" if phase.lost else "bold green"
-        lost = Text(f"{phase.lost:,}", style=style)
-        numbers = [f"{phase.increments:,}", f"{phase.counter:,}", lost]
-        if phase.work is alone:
-            numbers = [f"{phase.increments:,} locks"]
-        table.add_row(phase.name, bar, *(numbers if phase.elapsed else ()))
+        table.add_column(name, justify="right", no_wrap=True)
     return table
 
 
 def _times(demo: Demo) -> Table:
-    _, locked, last = demo.phases
-    table = _table("how fast", 8, "p50", "p99", "per second")
-    table.add_row("one worker alone, nobody else wants the lock")
-    _add_times(table, last, "acquire")
     fail = ", 2 masters fail" if demo.local else ""
-    table.add_row()
-    table.add_row(f"{demo.workers} workers want the same lock{fail}")
-    _add_times(table, locked, "acquire, waiting for others included")
+    together = f"{demo.locked.workers} workers want the same lock{fail}"
+    table = _table("how fast", "p50", "p99", "per second")
+    for phase, title, waiting in (
+        (demo.alone, "one worker alone, nobody else wants the lock", ""),
+        (demo.locked, together, ", waiting for others included"),
+    ):
+        counts = phase.counts
+        rate = f"{counts.acquire_us.total() / phase.seconds:,.0f}"
+        table.add_row(title)
+        table.add_row(f"  acquire{waiting}", *percentiles(counts.acquire_us), rate)
+        table.add_row("  release", *percentiles(counts.release_us))
     return table
-
-
-def _add_times(table: Table, phase: Phase, acquire: str) -> None:
-    outcome = phase.outcome
-    rate = f"{outcome.counts['leases'] / phase.seconds:,.0f}"
-    table.add_row(f"  {acquire}", *percentiles(outcome.acquire_us), rate)
-    table.add_row("  release", *percentiles(outcome.release_us))
 
 
 def percentiles(times_us: Counter[int]) -> list[str]:
@@ -142,30 +111,23 @@ def _time(us: int) -> str:
     return f"{us / 1e3:.1f} ms" if us < 1_000_000 else f"{us / 1e6:.1f} s"
 
 
-def _votes(outcome: Outcome) -> Table:
-    counts: Counter[tuple[int, str]] = Counter()
-    for (number, _, name, _), count in outcome.votes.items():
-        counts[number, name] += count
-    table = _table("who voted what (with the lock)", 0, *map(str.lower, VOTES))
-    for (number, master), text in outcome.masters().items():
-        table.add_row(
-            f"{number}  {master}", *(f"{counts[number, name]:,}" for name in VOTES)
-        )
-        if text:
+def _votes(counts: Counts) -> Table:
+    table = _table("who voted what (with the lock)", *map(str.lower, VOTES))
+    for master in dict.fromkeys(master for master, _ in counts.votes):
+        table.add_row(master, *(f"{counts.votes[master, vote]:,}" for vote in VOTES))
+        if text := counts.texts.get(master):
             table.add_row(Text(f"   {text}", style="yellow"))
     return table
 
 
-def _remarks(outcome: Outcome) -> Iterator[str]:
-    counts = outcome.counts
-    tries = f"{counts['taken']:,} more tries found the lock taken"
-    yield f"{counts['leases']:,} leases; {tries}"
-    if any(name == "PENDING" for _, _, name, _ in outcome.votes):
-        yield "pending: a quorum had decided before this master answered"
-    if counts["expired"]:
-        yield f"{counts['expired']:,} leases ended too early to write"
-    if counts["failures"]:
-        yield f"{counts['failures']:,} acquires failed, the last: {outcome.failure}"
+def _remarks(counts: Counts) -> Iterator[str]:
+    tries, leases = counts.tries, counts.acquire_us.total()
+    yield f"{leases:,} leases; {tries['taken']:,} more tries found the lock taken"
+    yield "pending: a quorum had decided before this master answered"
+    if tries["expired"]:
+        yield f"{tries['expired']:,} leases ended too early to write"
+    if tries["failed"]:
+        yield f"{tries['failed']:,} acquires failed, the last: {counts.texts['']}"
 
 
 def _lost(phase: Phase) -> str:

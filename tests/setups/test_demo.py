@@ -7,9 +7,10 @@ import re
 import signal
 import sys
 import tempfile
+from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from pathlib import Path
 
 import pytest
@@ -18,7 +19,7 @@ import redis
 from fastredlock import MasterVote, QuorumUnreachableError, Vote
 from fastredlock._cli import CommandError
 from fastredlock.demo import play
-from fastredlock.demo.play import MOST_VOTES, Outcome
+from fastredlock.demo.play import Counts
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
 from tests.cli.conftest import Command, Terminal, session_of
@@ -134,10 +135,10 @@ def test_demo_when_a_signal_ends_its_servers_too_then_names_the_signal(
         raise RuntimeError("a server has ended")
 
     monkeypatch.setattr(play, "LocalMasters", interrupted)
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
     try:
         with pytest.raises(CommandError, match="ended by SIGINT"):
-            play._local_masters({signal.SIGINT})
+            play.play(Namespace(masters=None, workers=2), [signal.SIGINT], nullcontext)
     finally:
         signal.sigtimedwait({signal.SIGINT}, 0)
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
@@ -242,27 +243,26 @@ def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal(
     assert "updates lost" in terminal.seen
 
 
-def test_outcome_adds_up_when_workers_saw_the_same_master() -> None:
-    granted, refused, late = (
-        (1, "a", "GRANTED", ""),
-        (1, "a", "FAILED", "refused"),
-        (1, "a", "FAILED", "late"),
-    )
-    one = Outcome(votes=Counter({granted: 1, refused: 2}), release_us=Counter({7: 1}))
-    one.add(Outcome(votes=Counter({granted: 2, late: 1}), release_us=Counter({7: 2})))
-    assert one.votes == Counter({granted: 3, refused: 2, late: 1})
-    assert one.release_us == Counter({7: 3})
-    assert one.masters() == {(1, "a"): "refused"}
+def test_counts_add_up_when_workers_saw_the_same_master() -> None:
+    granted, failed = ("1 (a)", "GRANTED"), ("1 (a)", "FAILED")
+    refused, late = {"1 (a)": "refused"}, {"1 (a)": "late"}
+    one = Counts(votes=Counter({granted: 1, failed: 2}), texts=refused)
+    one.release_us[7] = 1
+    one.add(Counts(votes=Counter({granted: 2, failed: 1}), texts=late))
+    one.add(Counts(votes=Counter({granted: 1}), release_us=Counter({7: 2})))
+    assert one.votes == {granted: 4, failed: 3}
+    assert one.release_us == {7: 3}
+    assert one.texts == {"1 (a)": "late"}
 
 
-def test_outcome_counts_all_votes_when_each_has_a_text_of_its_own() -> None:
+def test_counts_stay_small_when_each_vote_has_a_text_of_its_own() -> None:
     """An outage of an hour has so many."""
-    outcome, error = Outcome(), QuorumUnreachableError
-    for number in range(2 * MOST_VOTES):
+    counts, error = Counts(), QuorumUnreachableError
+    for number in range(1000):
         vote = MasterVote("a", Vote.FAILED, f"no reply within {number} ms")
-        outcome.count_votes(error("orders:42", (vote,), 1, 0.1))
-    assert outcome.votes.total() == 2 * MOST_VOTES
-    assert len(outcome.votes) <= MOST_VOTES + 1
+        counts.add_votes(error("orders:42", (vote,), 1, 0.1))
+    assert counts.votes == {("1 (a)", "FAILED"): 1000}
+    assert counts.texts == {"1 (a)": "no reply within 999 ms"}
 
 
 @pytest.mark.parametrize(
