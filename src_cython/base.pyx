@@ -128,7 +128,7 @@ cdef class TokenSource:
 cdef int tokens_set_ending(TokenSource self) except -1:
     cdef bytes owner = self.owner
     if self.has_pid:
-        owner = b"%b:%d" % (owner, getpid())
+        owner = owner + b":" + decimal_bytes(getpid())      # it may be in a pass
     self.ending = b"@" + owner if owner else b""
     self.generation = current_generation
     return 0

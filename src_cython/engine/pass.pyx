@@ -20,13 +20,15 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             return round_give_up(round, NOT_SENT, now_ns)
         if round.permits and round_wants_slot(round):
             engine_set_slot(self, round, -1, now_ns)
-        if round.token is HANDED_ON:      # it waited, and nothing was handed on to it
-            round.token = tokens_draw(self.token_source)
         self.counters.rounds += 1
         if round.operation_code == OPERATION_RELEASE:
             round.lease_state = None      # it is sent, and may be deferred for long
             engine_before_release(self, round, now_ns)
         elif round.operation_code == OPERATION_ACQUIRE:
+            # It waited, and nothing was handed on to it. (As a given token it may be a
+            # lease's that was handed on: it is sent as it is.)
+            if round.token is HANDED_ON and self.token_source is not None:
+                round.token = tokens_draw(self.token_source)
             if self.scripts.is_fencing and kind_is(round.kind, KIND_IS_NUMBERED):
                 engine_propose_fence(self, round, now_ns)
             if round.terms.linger_ns:      # an asker may have another gate than we

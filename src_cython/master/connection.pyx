@@ -552,7 +552,7 @@ cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) excep
     if self.look_up is not None and self.tried < self.look_up.state.count:
         link_close(&self.link)
         return master_try_address(self, now_ns)
-    if self.settings.sentinels is not None:
+    if self.settings.sentinels is not None and self.look_up is not None:
         reason += f" at {self.host.decode()}:{self.port}, as its sentinels say"
     return master_on_lost(self, reason, now_ns)
 
@@ -597,6 +597,7 @@ cdef int master_on_connect_event(Master self, int64_t now_ns) except -1:
 
 cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     cdef bytes answer
+    self.look_up = None      # with its descriptor
     reader = Reader(notEnoughData=INCOMPLETE)
     self.feed, self.gets = reader.feed, reader.gets
     username, password, context = (

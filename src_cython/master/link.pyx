@@ -85,7 +85,9 @@ cdef void link_close(Link *self) noexcept nogil:
     # close(2), not shutdown(2): after a fork the socket is the parent's too. But where
     # there is no epoll, an event loop of this process watches the descriptor itself and
     # has to forget it before it is closed (drivers/asyncio). The connection ends now.
-    if IS_PORTABLE and self.watched and self.watched_in == current_generation:
+    if IS_PORTABLE and self.fd >= 0 and (
+        self.watched and self.watched_in == current_generation
+    ):
         shutdown(self.fd, SHUT_RDWR)
         self.retired_fd = self.fd
         self.watched = 0

@@ -38,6 +38,7 @@ from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, va
 from tests.support.lock_process import line_of, take, worker
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy
+from tests.support.waiters import Waiters, gate_of, is_over
 from tests.support.waiting import PATIENCE, wait_until
 
 
@@ -240,6 +241,27 @@ def test_tokens_when_drawn_on_both_sides_of_a_fork_then_differ_and_name_their_pr
 
     drawn = [*draw("before"), *Fork(lambda: draw("child")).result(), *draw("parent")]
     assert len(set(drawn)) == 15
+
+
+def test_callers_when_each_waits_for_its_turn_then_each_round_has_its_own_token(
+    make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    """One that waits draws its token where its round is opened."""
+    holder, *clients = [connected(make_locks(urls, cohort=0)) for _ in range(3)]
+    server = servers[(gate_of(5) + 1) % 5]  # where each ACQUIRE is a SET
+    with server.monitor() as monitor:
+        with Waiters() as waiters:
+            lease = granted(holder.acquire(KEY))
+            for i in range(8):
+                waiters.come(f"{i}", clients[i % 2])
+            lease.release()
+        server.echo("over")
+        words = commands_until(monitor, ["ECHO", "over"])
+    tokens = [each[2].encode() for each in words if each[:2] == ["SET", KEY]]
+    assert len(set(tokens)) == len(tokens) > 8
+    own = RANDOM + b"@.+:%d" % os.getpid()
+    assert [each for each in tokens if not re.fullmatch(own, each)] == []
+    assert is_over(servers)
 
 
 def test_new_token_when_rounds_are_repeated_then_is_called_for_each(

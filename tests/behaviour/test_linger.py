@@ -22,6 +22,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, settled_values, values
+from tests.support.processes import Fork
 from tests.support.waiters import (
     Waiters,
     begins_to_wait,
@@ -477,6 +478,23 @@ def test_lease_when_handed_on_then_the_first_is_over_and_the_next_has_the_key(
     assert second.is_valid
     assert second.release() is ReleaseStatus.RELEASED
     assert is_over(servers)
+
+
+def test_token_when_it_was_handed_on_and_is_given_then_is_as_any_other(
+    cohort: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: a process died of it, as an engine with given tokens draws none."""
+    first, second, went_on = handed_on(cohort)
+    assert went_on
+    second.release()
+    given = first.token
+
+    def use() -> list[str]:
+        locks = make_locks(urls, new_token=lambda: given)
+        statuses = locks.adopt(KEY, given).release(), take_one(locks).release()
+        return [status.name for status in statuses]
+
+    assert Fork(use).result() == ["GONE", "RELEASED"]
 
 
 def test_leader_that_was_handed_a_lease_then_wakes_at_once(cohort: FastRedlock) -> None:
