@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -28,6 +29,26 @@ __all__ = [  # hooks, for pytest
 # and so would be all programs that the tests start.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the tests themselves out of each collection of garbage: it took 0.15 s."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.collect()
+        gc.freeze()
+
+
+@pytest.fixture(scope="module")
+def thawed() -> Iterator[None]:
+    """Let in_memory() find the clients of test modules among all objects."""
+    gc.unfreeze()
+    yield
+    gc.freeze()
 
 
 @pytest.fixture

@@ -115,7 +115,9 @@ def test_mutant_when_tried_out_then_a_test_catches_it_and_the_copy_is_healed(
 ) -> None:
     workshop = Workshop(tmp_path)
     (mutant,) = (each for each in MUTANTS if "host name" in each.name)
-    outcome = workshop.try_out(mutant._replace(tests=("tests/setups/test_tls.py",)))
+    test = "test_certificate_when_it_is_not_to_be_trusted_then_is_refused"
+    tests = (f"tests/setups/test_tls.py::{test}",)
+    outcome = workshop.try_out(mutant._replace(tests=tests))
     assert outcome.caught_by
     assert "certificate" in outcome.caught_by
     for path in product().patched(mutant.edits):

@@ -23,6 +23,7 @@ from fastredlock.testing import MemoryLocks, in_memory
 from fastredlock.testing._model import runtime
 from fastredlock.testing.asyncio import advance
 
+pytestmark = pytest.mark.usefixtures("thawed")
 NOWHERE = [f"redis://nobody:secret@127.0.0.1:{port}" for port in (1, 2, 3)]
 locks = FastRedlock(NOWHERE, ttl=10)
 loop_locks = LoopFastRedlock(NOWHERE, ttl=10)

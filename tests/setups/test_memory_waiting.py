@@ -30,6 +30,7 @@ from tests.support.awaited import run_on
 from tests.support.masters import stop
 from tests.support.waiting import turn, wait_until
 
+pytestmark = pytest.mark.usefixtures("thawed")
 RELEASED, GONE, _ = ReleaseStatus
 
 

@@ -19,8 +19,6 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-from redis import Redis
-
 from fastredlock import FastRedlock, Lease, Retry
 from fastredlock import asyncio as awaitable
 from tests.support.waiting import turn, until
@@ -41,6 +39,12 @@ def raise_alarm(*_: object) -> None:
 def go_on(seconds: float) -> None:
     """Let the other threads work: nothing shows in the middle of what they are."""
     time.sleep(seconds)
+
+
+def server_of(url: str) -> Any:
+    from redis import Redis  # as long to load as all the rest, and few need it
+
+    return Redis.from_url(url)
 
 
 def rest(locks: FastRedlock, *names: str) -> None:
@@ -215,7 +219,7 @@ def end_beside_daemons(kind: str, call: str, *urls: str) -> None:
     }
     if kind == "wait_for_answers":
         for url in urls[:3]:
-            Redis.from_url(url).execute_command("CLIENT PAUSE", 1500, "ALL")
+            server_of(url).execute_command("CLIENT PAUSE", 1500, "ALL")
 
     def work() -> None:
         with suppress(Exception):
@@ -277,7 +281,7 @@ def stop_masters_and_leave(*urls: str) -> None:
     lease = locks.acquire("r")
     assert lease is not None
     for url in urls:
-        with Redis.from_url(url) as server:
+        with server_of(url) as server:
             server.shutdown(nosave=True)
     print(lease.release().name)
 

@@ -22,8 +22,6 @@ from itertools import count
 from typing import Any
 from urllib.parse import urlsplit
 
-import redis
-
 from fastredlock import (
     FastRedlock,
     LeaseLostError,
@@ -33,6 +31,7 @@ from fastredlock import (
     Vote,
 )
 from fastredlock import asyncio as awaitable
+from tests.support.ending_programs import server_of
 from tests.support.keys import KEY
 from tests.support.waiting import wait_until
 
@@ -140,7 +139,7 @@ def look_up_slowly(*urls: str) -> None:
     assert calls.made()["look_ups"] == len(urls)
     assert wait_until(lambda: threads() == before)
     for url in urls:
-        redis.Redis.from_url(url).client_kill_filter(_type="normal", skipme=True)
+        server_of(url).client_kill_filter(_type="normal", skipme=True)
     looked_up = calls.made()["look_ups"]  # redis-py has looked up, too
     assert is_locked(locks, 2)
     ended = time.monotonic() + 2
@@ -214,7 +213,7 @@ def stand_still(*urls: str) -> None:
 
 
 def left_on_a_quorum(urls: tuple[str, ...]) -> list[bytes]:
-    servers = [redis.Redis.from_url(url) for url in urls]
+    servers = [server_of(url) for url in urls]
     found = Counter(key for server in servers for key in server.scan_iter(count=1000))
     return [key for key, times in found.items() if times > len(urls) // 2]
 

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
-
-import redis
+from typing import TYPE_CHECKING, cast
 
 from tests.support.waiting import settled
+
+if (
+    TYPE_CHECKING
+):  # programs that a test starts need KEY, and not what takes long to load
+    import redis
 
 Key = str | bytes
 KEY = "orders:42"

@@ -81,8 +81,9 @@ def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
         assert {round.verdict for round in rounds} == {Verdict.UNREACHABLE}
         return cost
 
+    # Other work on the machine only ever adds to it.
     fewer = min(cost_of_each(2 * MANY) for _ in range(3))
-    assert min(cost_of_each(16 * MANY) for _ in range(2)) < 1.7 * fewer
+    assert any(cost_of_each(16 * MANY) < 1.7 * fewer for _ in range(2))
 
 
 def test_acquire_when_a_quorum_is_connected_then_all_that_waited_are_opened() -> None:

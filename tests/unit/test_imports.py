@@ -293,4 +293,4 @@ def test_import_and_first_client_take_under_40_ms_more_than_none(
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     python("import fastredlock", environment)
     # Other work on the machine only ever adds to it.
-    assert min(import_ms(environment) for _ in range(3)) < 40
+    assert any(import_ms(environment) < 40 for _ in range(3))
