@@ -86,19 +86,6 @@ def test_remaining_when_the_lease_ends_is_zero_before_a_quorum_lost_the_key(
     assert (lease.remaining(), lease.is_valid) == (0.0, False)
 
 
-@pytest.mark.slow
-def test_lease_when_it_has_ended_then_is_neither_extended_nor_released(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=0.3))
-    assert settled_values(servers, NOBODY) == NOBODY
-    with pytest.raises(LeaseLostError, match="'orders:42': not extended: its validity"):
-        lease.extend(10)
-    assert values(servers) == NOBODY
-    assert not lease.is_valid
-    assert lease.release() is GONE
-
-
 def test_lease_without_expiry_stands_until_it_is_released(
     locks: FastRedlock, servers: Servers
 ) -> None:
@@ -290,17 +277,6 @@ def test_release_when_another_took_some_keys_then_leaves_them_and_undoes_the_res
     assert lease.release() is status
     locks.holders()  # answered after every release
     assert settled_values(servers, wanted) == wanted
-
-
-def test_release_when_a_list_stands_at_the_resource_then_does_not_touch_it(
-    locks: FastRedlock, lease: Lease, servers: Servers
-) -> None:
-    delete(servers)
-    for server in servers:
-        server.rpush(KEY, "work")
-    assert lease.release() is not RELEASED
-    locks.holders("else")  # answered after every release
-    assert [server.lrange(KEY, 0, -1) for server in servers] == [[b"work"]] * 5
 
 
 @by_script

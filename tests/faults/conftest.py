@@ -9,6 +9,7 @@ import pytest
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
+from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.proxy import Proxy
@@ -54,3 +55,18 @@ def is_connected(locks: FastRedlock) -> bool:
 def make_fake() -> Iterator[Callable[..., FakeServer]]:
     with ExitStack() as opened:
         yield lambda answers=None: opened.enter_context(FakeServer(answers))
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
+
+
+@pytest.fixture
+def tls_locks(
+    certificates: Certificates, make_locks: MakeLocks
+) -> Iterator[FastRedlock]:
+    """Make a FastRedlock of one master behind TLS, of the test's own."""
+    with tls_master(certificates) as (_, port):
+        options = f"?ssl_ca_certs={certificates.authority}"
+        yield make_locks([f"rediss://127.0.0.1:{port}/0{options}"])

@@ -7,7 +7,7 @@ import signal
 import ssl
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -16,7 +16,6 @@ from fastredlock import FastRedlock, FastRedlockError, Lease, ReleaseStatus
 from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
-from tests.support.certificates import Certificates, tls_master
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.masters import pause, resume
@@ -24,16 +23,6 @@ from tests.support.processes import Fork
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = blocking
-
-
-@pytest.fixture
-def tls_locks(
-    tmp_path_factory: pytest.TempPathFactory, make_locks: MakeLocks
-) -> Iterator[FastRedlock]:
-    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
-    with tls_master(certificates) as (_, port):
-        options = f"?ssl_ca_certs={certificates.authority}"
-        yield make_locks([f"rediss://127.0.0.1:{port}/0{options}"])
 
 
 def fork_and_go_on() -> int:

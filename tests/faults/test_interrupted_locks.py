@@ -8,7 +8,7 @@ import re
 import ssl
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from itertools import count
 from types import FrameType
@@ -23,7 +23,6 @@ from fastredlock.compat.pottery import Redlock
 from fastredlock.compat.redis import Lock
 from tests.faults.test_callers import Injector, every_interrupt, interrupt, soon
 from tests.support.calls import connected, granted
-from tests.support.certificates import Certificates, tls_master
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY
 from tests.support.waiting import is_renewed, settled
@@ -248,23 +247,13 @@ def test_keep_alive_when_no_thread_can_be_started_then_raises_and_later_keeps(
 # --- a handshake of TLS ---------------------------------------------------------------
 
 
-@pytest.fixture
-def locks(
-    tmp_path_factory: pytest.TempPathFactory, make_locks: MakeLocks
-) -> Iterator[FastRedlock]:
-    certificates = Certificates(tmp_path_factory.mktemp("certificates"))
-    with tls_master(certificates) as (_, port):
-        options = f"?ssl_ca_certs={certificates.authority}"
-        yield make_locks([f"rediss://127.0.0.1:{port}/0{options}"])
-
-
 @blocking
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["write", "read"])
 def test_interrupt_when_it_comes_inside_ssl_then_no_reply_is_anothers(
-    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch, name: str
+    tls_locks: FastRedlock, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    assert granted(locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
+    assert granted(tls_locks.acquire(KEY)).release() is ReleaseStatus.RELEASED
     original = getattr(ssl.SSLObject, name)
 
     def interrupt(*_: object) -> None:
@@ -273,9 +262,9 @@ def test_interrupt_when_it_comes_inside_ssl_then_no_reply_is_anothers(
 
     monkeypatch.setattr(ssl.SSLObject, name, interrupt)
     with pytest.raises(KeyboardInterrupt):
-        locks.acquire(KEY, ttl=60)
-    lease = granted(locks.acquire(KEY, ttl=60, timeout=2))
-    assert locks.acquire(KEY, timeout=0) is None
+        tls_locks.acquire(KEY, ttl=60)
+    lease = granted(tls_locks.acquire(KEY, ttl=60, timeout=2))
+    assert tls_locks.acquire(KEY, timeout=0) is None
     assert lease.extend() > 0
     assert lease.release() is ReleaseStatus.RELEASED
 
@@ -283,10 +272,10 @@ def test_interrupt_when_it_comes_inside_ssl_then_no_reply_is_anothers(
 @blocking
 @pytest.mark.slow
 def test_interrupt_when_it_ends_the_connection_then_the_release_has_another_one(
-    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
+    tls_locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Seen: the release was carried to a connection that nobody opened any more."""
-    granted(locks.acquire(KEY)).release()
+    granted(tls_locks.acquire(KEY)).release()
     original = ssl.SSLObject.read
 
     def interrupt(*_: object) -> None:
@@ -294,19 +283,19 @@ def test_interrupt_when_it_ends_the_connection_then_the_release_has_another_one(
         raise KeyboardInterrupt
 
     monkeypatch.setattr(ssl.SSLObject, "read", interrupt)
-    before = locks.stats().connects
+    before = tls_locks.stats().connects
     with pytest.raises(KeyboardInterrupt):
-        locks.acquire(KEY, ttl=60)
-    assert (locks.stats().losses, locks.stats().connects) == (1, before + 1)
-    assert [vote.vote.name for vote in locks.holders(KEY)] == ["GRANTED"]
+        tls_locks.acquire(KEY, ttl=60)
+    assert (tls_locks.stats().losses, tls_locks.stats().connects) == (1, before + 1)
+    assert [vote.vote.name for vote in tls_locks.holders(KEY)] == ["GRANTED"]
 
 
 @blocking
 @pytest.mark.slow
 def test_handler_when_it_takes_a_lock_inside_ssl_then_commands_keep_their_order(
-    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
+    tls_locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    granted(locks.acquire(KEY)).release()
+    granted(tls_locks.acquire(KEY)).release()
     original = ssl.SSLObject.write
     inner: list[Lease | None] = []
 
@@ -314,16 +303,16 @@ def test_handler_when_it_takes_a_lock_inside_ssl_then_commands_keep_their_order(
         # What a signal handler does that runs at the start of this function.
         monkeypatch.setattr(ssl.SSLObject, "write", original)
         try:
-            inner.append(locks.acquire("inner", timeout=0))
+            inner.append(tls_locks.acquire("inner", timeout=0))
         except Exception:
             inner.append(None)  # its master is busy: no vote, but no wrong one either
         return original(self, data)
 
     monkeypatch.setattr(ssl.SSLObject, "write", write)
-    lease = granted(locks.acquire(KEY, ttl=60, timeout=2))
+    lease = granted(tls_locks.acquire(KEY, ttl=60, timeout=2))
     assert len(inner) == 1
-    assert locks.acquire(KEY, timeout=0) is None
+    assert tls_locks.acquire(KEY, timeout=0) is None
     assert lease.release() is ReleaseStatus.RELEASED
-    assert granted(locks.acquire("inner", timeout=2)).release() is (
+    assert granted(tls_locks.acquire("inner", timeout=2)).release() is (
         ReleaseStatus.RELEASED
     )

@@ -50,17 +50,6 @@ def test_decorated_function_holds_the_lock_for_each_call() -> None:
     assert seen == [1, 3, 5]
 
 
-def test_resource_is_made_of_the_arguments_of_each_call() -> None:
-    locks = granting(2)
-
-    @locks.lock(lambda order, **_: f"orders:{order}", timeout=0)
-    def ship(order: int, *, by: str = "rail") -> str:
-        return f"{order} by {by}"
-
-    assert (ship(42), ship(order=7, by="sea")) == ("42 by rail", "7 by sea")
-    assert resources(locks) == [b"orders:42", b"orders:7"]
-
-
 def test_method_holds_the_lock_of_its_object() -> None:
     locks = granting(2)
 

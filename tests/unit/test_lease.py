@@ -171,13 +171,6 @@ def test_adopted_lease_that_is_gone_is_not_valid() -> None:
     assert not lease.is_valid
 
 
-def test_adopted_lease_is_released_on_every_master_that_may_hold_it() -> None:
-    locks = ScriptedLocks("GG.")
-    lease = locks.adopt("orders:42", b"a token")
-    assert lease._round.may_hold == 0b111
-    assert lease.release() is RELEASED
-
-
 def test_adopted_extension_without_a_quorum_proves_nothing() -> None:
     lease = ScriptedLocks("FF.", "GG.", took_ns=0).adopt("orders:42", b"a token")
     with pytest.raises(NotExtendedError, match="its validity is not known") as caught:

@@ -51,52 +51,6 @@ def released(locks: ScriptedLocks) -> list[bytes]:
     return [r.token for r in locks.rounds if r.operation is Operation.RELEASE]
 
 
-def test_lock_that_was_left_is_entered_again_by_a_lease_of_its_own() -> None:
-    locks, lock = entries()
-    leases: list[Lease] = []
-    for _ in range(2):
-        with lock as lease:
-            leases.append(lease)
-            assert lease.is_valid
-    assert released(locks) == [lease.token for lease in leases]
-    assert leases[0].token != leases[1].token
-
-
-# The model grants what others hold, as masters do when a ttl is over.
-def test_nested_entries_of_one_thread_are_left_last_in_first_out() -> None:
-    locks, lock = entries()
-    with lock as outer:
-        with lock as inner:
-            pass
-        assert released(locks) == [inner.token]
-        assert outer.is_valid
-    assert released(locks) == [inner.token, outer.token]
-
-
-@pytest.mark.parametrize("is_first", [True, False])
-def test_thread_leaves_its_own_entry_whoever_entered_last(is_first: bool) -> None:
-    locks, lock = entries()
-    theirs = ours = b""
-
-    def enter_and_leave() -> None:
-        nonlocal theirs
-        theirs = lock.__enter__().token
-        if not is_first:
-            enter_ours()
-        leave(lock)
-
-    def enter_ours() -> None:
-        nonlocal ours
-        ours = in_thread(lambda: lock.__enter__().token)
-
-    if is_first:
-        enter_ours()
-    enter_and_leave()
-    assert released(locks) == [theirs]
-    in_thread(partial(leave, lock))  # one alone: whoever leaves
-    assert released(locks) == [theirs, ours]
-
-
 def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() -> None:
     locks, lock = entries(reentrant=True)
     with lock as lease:
@@ -142,14 +96,6 @@ def test_error_of_the_body_stands_where_no_entry_is_the_callers() -> None:
         leave(lock)
 
 
-# A generator with a with block in it is ended by any thread of a pool.
-def test_lone_entry_may_be_left_by_another_thread() -> None:
-    locks, lock = entries()
-    lease = lock.__enter__()
-    assert in_thread(partial(leave, lock)) is None
-    assert released(locks) == [lease.token]
-
-
 # A thread's identity is given to a later one; the number of its state is not.
 def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
     _, lock = entries()
@@ -159,17 +105,6 @@ def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
         in_thread(partial(leave, lock)),
         FastRedlockError,
     )
-
-
-def test_lease_that_was_lost_is_left_as_its_own_and_not_as_the_next_one() -> None:
-    locks, lock = entries()
-    lock.__enter__()
-    locks.now += 10 * S
-    theirs = in_thread(lock.__enter__)
-    with pytest.raises(FastRedlockError, match="lost before the end"):
-        leave(lock)
-    assert theirs.remaining() > 9
-    assert theirs.token not in released(locks)
 
 
 def test_entry_that_failed_leaves_none_behind() -> None:

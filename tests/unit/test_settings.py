@@ -98,6 +98,7 @@ def refusal_of(call: Callable[[], object]) -> str:
         *(({"ttl": ttl}, value, TTL_RANGE) for ttl, value in BAD_TTLS),
         *(({"resource": bad}, *named) for bad, *named in BAD_RESOURCES),
         ({"resource": None}, "type NoneType", "str or bytes"),
+        ({"masters": iter(())}, "none given", "1..64 masters"),
         ({"max_ttl": 2}, "default: give one", "beside max_ttl"),
         ({"max_ttl": 5}, "ttl=10.0", "to 5 s (max_ttl)"),
         ({"max_ttl": 0}, "max_ttl=0", DURATION_RANGE),
@@ -127,26 +128,7 @@ def test_bad_option_is_refused_with_its_value_and_range_before_an_engine_is_made
     options: dict[str, Any], value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delattr("fastredlock._locking.driver.new_engine")
-    message = refusal_of(lambda: FastRedlock(MASTERS, **options))
-    assert value in message
-    assert allowed in message
-
-
-@pytest.mark.parametrize(
-    ("masters", "value", "allowed"),
-    [
-        ([], "none given", "1..64 masters"),
-        (iter(()), "none given", "1..64 masters"),
-        (["redis://a", ("a", 6379)], "same server", "independent"),
-        (["redis://a?colour=red"], "option 'colour'", "allowed: "),
-        ("redis://a", "one str", "an iterable"),
-    ],
-)
-def test_bad_masters_are_refused_with_what_is_allowed_before_an_engine_is_made(
-    masters: Any, value: str, allowed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr("fastredlock._locking.driver.new_engine")
-    message = refusal_of(lambda: FastRedlock(masters))
+    message = refusal_of(lambda: FastRedlock(**{"masters": MASTERS, **options}))
     assert value in message
     assert allowed in message
 
