@@ -297,7 +297,11 @@ cdef class QueueByHand:
         return round
 
     def leave(self, Round round not None):
-        """Remove a caller; return whether it waited."""
+        """Let a caller give up; return the action."""
+        return wait_queue_leave(self.queue, round)
+
+    def hand_on(self, Round round not None):
+        """Give a caller a lease of this process; return whether it waited."""
         return wait_queue_remove(self.queue, round)
 
     def open(self, Round round not None, int gate):

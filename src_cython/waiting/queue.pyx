@@ -197,7 +197,8 @@ cdef Py_ssize_t wait_queue_add(WaitQueue self, Round round) except -1:
 
 
 cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:
-    # Whether it waited.
+    # It is opened, or is handed a lease; a caller who gives up leaves, by
+    # wait_queue_leave. Return whether it waited.
     cdef Py_ssize_t at
     for at in range(len(self.rounds)):
         if self.rounds[at] is round:
@@ -206,6 +207,16 @@ cdef bint wait_queue_remove(WaitQueue self, Round round) except -1:
                 wait_queue_on(self, EVENT_CHANGED)
             return True
     return False
+
+
+cdef int wait_queue_leave(WaitQueue self, Round round) except -1:
+    # Its caller has given it up. Return what is to be done.
+    cdef int action = DO_LOOK_SOON
+    if self.trying is round:
+        action = wait_queue_on(self, EVENT_LOST)
+    elif wait_queue_remove(self, round) and self.rounds:
+        action = wait_queue_on(self, EVENT_WAITING)
+    return action if self.rounds else wait_queue_on(self, EVENT_EMPTY)
 
 
 cdef int wait_queue_open(

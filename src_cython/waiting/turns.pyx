@@ -447,11 +447,8 @@ cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
     cdef WaitQueue queue = round.turn.queue
     if queue is None:
         return 0
-    if queue.trying is round:
-        wait_queue_on(queue, EVENT_LOST)
-    elif wait_queue_remove(queue, round) and queue.rounds:
-        return engine_on_queue(self, queue, EVENT_WAITING, now_ns)
-    return engine_leave_if_empty(self, queue, now_ns)
+    engine_do(self, queue, wait_queue_leave(queue, round), now_ns)
+    return engine_forget_queue(self, queue)
 
 
 cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:

@@ -107,6 +107,12 @@ class QueueWalk:
         if gate == 0:
             self.entered = self.first or round
 
+    def leaves(self, round: Round) -> None:
+        action = self.queue.leave(round)
+        if self.first is None and self.state not in TRYING:
+            self.entered = None
+        self.do(action)
+
     # What happens.
 
     def come(self) -> None:
@@ -124,10 +130,8 @@ class QueueWalk:
             self.on("waiting")
 
     def leave(self) -> None:
-        if not self.queue.waiting:
-            return
-        assert self.queue.leave(self.random.choice(self.queue.waiting))
-        self.on("waiting" if self.queue.waiting else "empty")
+        if self.queue.waiting:
+            self.leaves(self.random.choice(self.queue.waiting))
 
     def answer(self) -> None:
         if not self.asked:
@@ -177,7 +181,7 @@ class QueueWalk:
 
     def hand_on(self) -> None:
         if self.first is not None and self.state not in TRYING:
-            assert self.queue.leave(self.first)
+            assert self.queue.hand_on(self.first)
 
     def end_stay(self) -> None:
         self.in_stay = False
@@ -196,7 +200,7 @@ class QueueWalk:
         tried = [pair for pair in self.open if pair[0] is self.queue.trying]
         if tried:
             self.open.remove(tried[0])
-            self.on("lost")
+            self.leaves(tried[0][0])
 
     def stop(self) -> None:
         self.on("no-gate")
@@ -208,7 +212,7 @@ class QueueWalk:
 
     def _leave_all(self) -> None:
         for round in self.queue.waiting:
-            self.queue.leave(round)
+            self.queue.hand_on(round)
 
 
 def lead(seed: int) -> None:
