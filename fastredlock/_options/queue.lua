@@ -132,28 +132,43 @@ function release_and_notify()
   return deleted
 end
 
--- Enter the queue, or confirm that one is still in it; nothing is locked. ARGV:
--- process; for how long (us) its first caller has waited; "1" where that is another
--- than before, "2" in the first question of a connection: then PUBLISH is tried first
--- (a user who may not, cannot notify others either, and is to know), and PEXPIRE, or
--- its refusal would leave a queue that never expires; but not on a key that is no
--- queue, which ZADD will refuse, always in one line. "3" where the process pauses: its
--- turns were lost, because a quorum is held elsewhere, and the key is free here all the
--- same. So it is no turn, and the questions of others do not disturb it (they get -1,
--- "held", as its ttl is not known here); a release notifies it as ever. "4" where the
--- process has measured that this gate is slow: all that are entered here are called,
--- and go to the next master. Returns {4, for how long (ms) yet, 0, 0} where they have
--- gone; else {1: it is your turn, 2: another's, already notified, 3: by this question,
--- 0: else; ttl left (ms) or -2; place from 0; where it is ours, how many wait}. Where
--- the lock is free, the first has its turn; it has 50 ms, then the next asker drops it.
--- Of a semaphore it is the ttl of the slot that expires as the one behind `place`
--- others (the first for place 0), and where none is free, `count` is that of the first,
--- from 1. Where it is not, those that ask again drop a first one that let its turn
--- pass, or (if the ACL allows PUBSUB) that has no subscription: the first tries on all
--- masters, and the key may exist here alone.
+-- Enter the queue, or confirm that one is still in it; nothing is locked. Where the lock
+-- is free, the first has its turn; it has 50 ms, then the next asker drops it. Where it
+-- is not, those that ask again drop a first one that let its turn pass, or (if the ACL
+-- allows PUBSUB) that has no subscription: the first tries on all masters, and the key
+-- may exist here alone.
+--
+--   ARGV[1]  the process
+--   ARGV[2]  for how long (us) its first caller has waited
+--   ARGV[3]  how it asks, one digit; of a semaphore, behind "#", its permits
+--     "0"    the first caller is the one of before
+--     "1"    it is another one: the ticket is written anew
+--     "2"    as "1", in the first question of a connection: PUBLISH is tried first (a
+--            user who may not, cannot notify others either, and is to know), and
+--            PEXPIRE, or its refusal would leave a queue that never expires; but not on
+--            a key that is no queue, which ZADD will refuse, always in one line
+--     "3"    as "1", and the process pauses: its turns were lost, because a quorum is
+--            held elsewhere, and the key is free here all the same. So it is no turn,
+--            and the questions of others do not disturb it (for them the key is held);
+--            a release notifies it as ever
+--     "4"    as "1", and this gate is slow, as the process has measured: all that are
+--            entered here are called, and go to the next master
+--
+-- Returns four numbers:
+--
+--   whose    1: it is your turn; 2: another's, already notified; 3: another's, notified
+--            by this question; 0: nobody's; 4: the queue is at the next master
+--   left     ttl of the key (ms); -2: it is free; -1: it has none, or one not known here.
+--            Of a semaphore that of the slot that expires as the one behind `place`
+--            others; where `whose` is 1, the slot that is free. Where it is 4: for how
+--            long (ms) yet
+--   place    in the queue, from 0
+--   count    where `whose` is 1: how many wait. Of a semaphore without a free slot the
+--            ttl of the slot that expires first, 1 or more
 --
 -- Of one key, or of many: then ARGV has those behind the process once for each key, and
--- the answer so many times four numbers, -1 in front where a queue is refused.
+-- the answer so many times four numbers, -1 in front where a queue is refused. (The body
+-- of the loop is not indented: the text is the name of the script.)
 function ask_turn()
   local given, answers, leaving = ARGV, {}, nil
   for at, name in ipairs(KEYS) do
