@@ -25,11 +25,12 @@ from fastredlock import (
     ReleaseStatus,
     Vote,
 )
+from fastredlock._locking.driver import Driver
 from fastredlock._locking.locks import held_leases
 from fastredlock.testing import LocalMasters
 from tests.support import ending_programs
 from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks, Servers
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import (
     KEY,
     NOBODY,
@@ -41,7 +42,7 @@ from tests.support.keys import (
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import beside_connections, open_files, run_to_its_end
 from tests.support.proxy import Proxy, proxied, set_each
-from tests.support.threads import later
+from tests.support.threads import Interrupt, later
 from tests.support.waiting import settled, stopwatch, wait_until
 
 TTL = 60.0  # s; longer than any test waits: what is gone was undone
@@ -386,6 +387,24 @@ def test_close_with_release_leaves_what_was_adopted_or_released_alone(
     locks.close(release=True)
     assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
     assert adopted.release().value == "released"
+
+
+@blocking
+def test_close_with_release_when_interrupted_then_frees_what_was_taken_meanwhile(
+    locks: FastRedlock, servers: Servers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken = []
+
+    def close(_: Driver) -> None:
+        taken.append(granted(locks.acquire(KEY)))  # by another thread
+        raise Interrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Driver, "close", close)
+        with pytest.raises(Interrupt):
+            locks.close(release=True)
+    assert taken
+    assert settled_values(servers, NOBODY) == NOBODY
 
 
 def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(

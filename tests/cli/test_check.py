@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import json
 import re
+import socket
+import struct
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from fastredlock._cli.connection import Connection, ServerError
+from fastredlock._options.masters import Endpoint
 from fastredlock.testing import LocalMasters
 from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
@@ -170,6 +174,21 @@ def test_check_when_a_server_answers_otherwise_then_says_how(
         status, out = check(call, f"redis://{host}:{port}")
     assert status == 2
     assert f"no vote: {host}:{port}: {said}" in out.splitlines()[-1]
+
+
+def test_question_when_the_server_has_refused_us_and_closed_then_has_its_reason() -> (
+    None
+):
+    """Seen: "Broken pipe". The end without a linger fails our write."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        endpoint = Endpoint("127.0.0.1", server.getsockname()[1])
+        with Connection(endpoint) as connection:
+            with server.accept()[0] as accepted:
+                at_once = struct.pack("ii", 1, 0)
+                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
+                accepted.sendall(b"-DENIED Redis is running in protected mode\r\n")
+            with pytest.raises(ServerError, match="DENIED Redis is running"):
+                connection.ask("INFO")
 
 
 # --- rights ---------------------------------------------------------------------------

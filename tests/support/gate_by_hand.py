@@ -140,7 +140,7 @@ class Gate(ByHand):
         self.answer_questions()
         return step
 
-    def answer_questions(self) -> None:
+    def answer_questions(self, place: int = 0) -> None:
         """Answer recalls, SUBSCRIBE and ASK_TURN, where asked: 5 s are left."""
         asked = self.hear()
         if scripts.LEAVE_QUEUE_SHA1 in asked:  # behind a try that was refused
@@ -148,7 +148,7 @@ class Gate(ByHand):
         if b"SUBSCRIBE" in asked:
             self.say(b">3\r\n" + bulk(b"subscribe") + bulk(b"channel") + b":1\r\n")
         if scripts.ASK_TURN_SHA1 in asked:
-            self.say(b"*4\r\n:0\r\n:5000\r\n:0\r\n:0\r\n")
+            self.say(b"*4\r\n:0\r\n:5000\r\n:%d\r\n:0\r\n" % place)
 
     def take(self, key: bytes | KeyOfKind = KEY) -> Round:
         """Let a caller take the lock at its first try."""

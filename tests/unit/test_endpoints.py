@@ -10,6 +10,7 @@ from redis.sentinel import Sentinel
 
 from fastredlock import ConfigurationError, FastRedlock, Vote
 from fastredlock._core import Engine, Handshake, Operation, Scripts
+from fastredlock._endpoints.sentinel import Sentinels
 from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock._options.settings import masters_in
 from tests.support.by_hand import (
@@ -197,6 +198,23 @@ def test_window_when_given_then_the_server_is_not_asked() -> None:
 # --- the restart guard of an endpoint -------------------------------------------------
 
 
+def test_sentinels_when_they_answer_then_are_asked_in_turn(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: one that was cut off with an old primary was the only one asked."""
+    asked = []
+
+    def answer(_: Sentinels, address: tuple[str, int]) -> tuple[str, int] | str:
+        asked.append(address[0])
+        return "is down" if address[0] == "s2" else ("primary", 6379)
+
+    monkeypatch.setattr(Sentinels, "_asked", answer)
+    sentinels = Sentinels("m", (("s1", 1), ("s2", 2), ("s3", 3)), {})
+    for _ in range(4):
+        assert sentinels.find_primary() == ("primary", 6379)
+    assert asked == ["s1", "s2", "s3", "s1", "s3"]  # s2 behind both that answered
+
+
 def endpoint_engine(**options: Any) -> Engine:
     return Engine(
         [Endpoint("127.0.0.1", 7001, **options)], SCRIPTS, S, (), 10 * S, jitter_seed=1
@@ -307,4 +325,5 @@ def test_connection_when_its_server_is_no_primary_any_more_then_ends(
     round = begin(engine, START_NS, operation)
     receive(engine, 0, f"-{error}\r\n".encode(), START_NS)
     assert error.partition(" ")[0] in str(said_of(round)[1])
+    assert open_due(engine, True, START_NS) == []  # seen: 105 connections/s, for ever
     assert (open_due(engine, True, START_NS + S) == [0]) is is_lost

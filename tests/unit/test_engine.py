@@ -16,6 +16,7 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
+    by_hand_parting,
     now_ns,
 )
 from fastredlock._options import scripts
@@ -448,6 +449,37 @@ def test_connection_on_its_way_when_a_client_ends_is_tried_once_more() -> None:
         states.append(engine.states[0][0])
     assert states == [MasterState.CONNECTING, MasterState.BACKOFF]
     assert not hand.awaits_replies(engine)
+
+
+def test_connection_that_is_cut_when_a_client_ends_is_opened_again_at_once() -> None:
+    """Seen: in a back-off, behind one that had failed; the key stood for its ttl."""
+    engine = hand.ready_engine()
+    lease = engine.new_adopted(b"key", b"token", TERMS)
+    hand.lost(engine, 0, "cut", NOW)
+    hand.open_due(engine, True, NOW)
+    hand.lost(engine, 0, "connection refused", NOW)
+    hand.make_ready(engine, [hand.info(run_id="id0")], NOW + S)
+    hand.by_hand(engine)
+    hand.submit(engine, engine.new_release(lease, TERMS), NOW + S)
+    hand.begin_close(engine, NOW + S)
+    hand.lost(engine, 0, "cut", NOW + S)
+    hand.pass_time(engine, NOW + S)
+    assert engine.states[0][0] is MasterState.CONNECTING
+
+
+def test_releases_behind_open_acquires_when_a_connection_is_given_up_are_few() -> None:
+    """What a socket that was silent does not take was made in vain."""
+    engine = hand.ready_engine()
+    begin(engine, T0)
+    for i in range(100):
+        key = b"%d" % i + bytes(65_536)
+        round = engine.new_round(int(Operation.ACQUIRE), key, b"token", TERMS)
+        hand.start(engine, round, T0 + S - MS)
+    hand.outgoing(engine, 0)
+    hand.pass_time(engine, T0 + S - MS)
+    hand.pass_time(engine, T0 + S + MS)
+    assert engine.states[0] == (MasterState.CONNECTING, "owed a reply for too long")
+    assert 0 < len(by_hand_parting(engine, 0) or b"") < 6 * 65_536
 
 
 # --- rounds of several keys, reply by reply: no socket, no clock, no server

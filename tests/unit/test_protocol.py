@@ -174,6 +174,23 @@ def test_every_script_has_a_known_sha1() -> None:
     assert found == set(KNOWN_SHA1.values()) - {scripts.NOTIFY_NEXT_SHA1}
 
 
+def test_scripts_are_read_with_their_module_and_never_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: no first client where no descriptor was free, nor after a chroot."""
+    monkeypatch.setattr(scripts, "FOLDER", "/there is no such folder")
+    for cached in (scripts._functions, scripts.source_of, scripts.scripts_of):
+        cached.cache_clear()
+    assert scripts.scripts_of("queue")
+
+
+def test_scripts_of_many_prefixes_are_not_all_kept() -> None:
+    """Seen: 22 KB of each, in a program that has a prefix for each tenant."""
+    for i in range(100):
+        scripts.scripts_of("locks", b"tenant%d:" % i)
+    assert scripts.scripts_of.cache_info().currsize < 50
+
+
 def test_script_that_is_not_there_is_no_attribute() -> None:
     assert not hasattr(scripts, "ACQUIRE_NONE")
 

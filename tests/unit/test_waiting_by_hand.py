@@ -95,10 +95,20 @@ def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() ->
     assert gate.engine.counters.waits == 1
 
 
-def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters() -> None:
-    """Seen: all who waited stood still for 1 s and more, though a quorum was well."""
+@pytest.mark.parametrize("is_entered", [False, True])
+def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters(
+    is_entered: bool,
+) -> None:
+    """Seen: all who waited stood still for 1 s and more, though a quorum was well.
+
+    Entered: the gate has replied once that it is the fourth, which tries seldom.
+    """
     gate = Gate()
     round = gate.wait(is_answered=False)
+    if is_entered:
+        gate.answer_questions(place=3)
+        gate.pass_time(500 * MS)  # the time of its next question
+        assert ASK in gate.hear()
     gate.pass_time(250 * MS - 1)
     assert not round.is_opened
     gate.pass_time(1)
@@ -148,6 +158,20 @@ def test_release_when_nobody_waits_here_then_takes_the_entry_out() -> None:
     said = gate.hear()
     assert scripts.RELEASE_AND_NOTIFY_SHA1 in said
     assert said.endswith(bulk(b"0000000000000001"))  # the process
+
+
+def test_release_when_its_gate_replies_last_then_is_known_whom_it_notified() -> None:
+    """Seen: a holder that took the lock again at once overtook a waiter for ever."""
+    gates = Gates()
+    release = gates.release(gates.take())
+    for each in (NEXT, LAST):
+        gates.hear(each)
+        gates.say(each, b":1\r\n")
+    assert release.is_won
+    assert not gates.engine.is_contended(KEY, gates.now_ns)
+    gates.hear(GATE)
+    gates.say(GATE, b":2\r\n")  # deleted, and another process was notified
+    assert gates.engine.is_contended(KEY, gates.now_ns)
 
 
 def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
