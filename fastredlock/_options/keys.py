@@ -14,8 +14,8 @@ LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
 PROBE = b"fastredlock:probe"
-RESERVED = frozenset((b"fastredlock:voter", b"fastredlock:quarantine", PROBE))
 OWN = b"fastredlock:"  # in all names of our own keys
+RESERVED = frozenset((PROBE, OWN + b"voter", OWN + b"primary", OWN + b"quarantine"))
 # Behind the key_prefix of any client; a resource's key comes behind them.
 PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")
 NOTHING = "; leave it out for the default resource"

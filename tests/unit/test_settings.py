@@ -522,7 +522,11 @@ def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["fastredlock:voter", b"fastredlock:quarantine", "fastredlock:probe"]
+    "name",
+    [
+        *("fastredlock:voter", b"fastredlock:quarantine", "fastredlock:probe"),
+        "fastredlock:primary",
+    ],
 )
 def test_resource_that_every_client_uses_is_refused(name: str | bytes) -> None:
     """A client with max_ttl would overwrite the lock with its own marker; each
