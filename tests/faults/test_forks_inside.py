@@ -102,7 +102,7 @@ def test_child_when_forked_inside_ssl_of_its_own_round_then_that_ends_and_the_ne
     monkeypatch.setattr(ssl.SSLObject, name, fork_and_do)
     lease, error = None, None
     try:
-        lease = tls_locks.acquire(KEY, ttl=60, timeout=2)
+        lease = tls_locks.acquire(KEY, ttl=60, timeout=1)  # the child waits for that
     except FastRedlockError as raised:
         error = raised
     if pids == [0]:
@@ -123,7 +123,7 @@ def test_child_when_a_handler_forked_in_a_poll_then_leaves_the_parents_replies_a
     """Seen: the child went on with the parent's sockets, and read its replies."""
     locks = connected(make_locks(masters.urls, ttl=60, round_timeout=5))
     calls: dict[str, Callable[[], Any]] = {
-        "acquire": lambda: locks.acquire(KEY, timeout=4),
+        "acquire": lambda: locks.acquire(KEY, timeout=1.5),  # the child waits for that
         "acquire_each": lambda: locks.acquire_each([KEY])[0],
     }
     pause(masters, 3)

@@ -1,4 +1,4 @@
-"""A second of each case of the fuzzer that raises at calls that may run Python."""
+"""Half a second of each case of the fuzzer that raises at calls that may run Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_callers_when_any_call_raises_then_all_end_in_time(
     folder: Path, case: str
 ) -> None:
     try:
-        said = run(folder, case, seconds=1, seed=1)
+        said = run(folder, case, seconds=0.5, seed=1)
     except CalledProcessError as error:
         pytest.fail(error.stdout)
     raised, _, places = said.partition(" raised in ")

@@ -71,8 +71,8 @@ def test_tasks_when_two_are_of_one_account_then_run_one_after_the_other(
 ) -> None:
     farm.start()
     for _ in range(2):
-        farm.send(parts=40)  # longer than the ttl
-    assert journal.has(80)
+        farm.send(parts=32)  # longer than the ttl
+    assert journal.has(64)
     assert len(journal.check()) == 2
 
 
@@ -93,11 +93,11 @@ def test_task_when_its_process_is_killed_then_is_done_by_another(
     farm: Farm, journal: Journal
 ) -> None:
     farm.start()
-    farm.send(parts=50)
+    farm.send(parts=20)
     first = journal.until_new()
     os.kill(first, signal.SIGKILL)
     assert journal.until_new(first) != first
-    assert wait_until(lambda: journal.steps()[-1].number == 49, PATIENCE)
+    assert wait_until(lambda: journal.steps()[-1].number == 19, PATIENCE)
     assert len(journal.check()) == 2
 
 

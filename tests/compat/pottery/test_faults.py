@@ -130,11 +130,11 @@ def test_set_that_the_network_holds_back_does_not_outlive_the_release(
 def test_extension_that_is_confirmed_when_it_is_over_is_none(face: Face) -> None:
     with Proxy(face.urls[0]) as first, Proxy(face.urls[1]) as second:
         clients = set(map(face.client, [first.url, second.url, face.urls[2]]))
-        lock = face.lock(masters=clients, auto_release_time=1.5)
+        lock = face.lock(masters=clients, auto_release_time=0.8)
         assert lock.acquire()
         first.set(holds_down=True)
         second.set(holds_down=True)
-        with later(2, lambda: [first.heal(), second.heal()]):
+        with later(1.1, lambda: [first.heal(), second.heal()]):
             try:
                 lock.extend()
             except face.ExtendUnlockedLock:
