@@ -14,7 +14,6 @@ from fastredlock import (
     LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
-    ResourceTakenError,
     Vote,
 )
 from fastredlock.testing import MemoryLocks, MemoryMasters
@@ -77,17 +76,6 @@ def test_acquire_when_free_then_holds_and_excludes(stage: Stage, locks: Any) -> 
     assert lease.release() is RELEASED or lease.release() is GONE
 
 
-def test_lock_when_taken_by_another_client_then_raises(
-    stage: Stage, locks: Any
-) -> None:
-    other = stage.new(ttl=60).acquire("r")
-    with pytest.raises(ResourceTakenError), locks.lock("r", timeout=0):
-        pytest.fail("two holders")
-    other.release()
-    with locks.lock("r", timeout=0) as lease:
-        assert lease.is_valid
-
-
 def test_lease_when_its_time_is_over_then_is_lost(stage: Stage, locks: Any) -> None:
     lease = locks.acquire("r")
     stage.advance(TTL + 0.01)
@@ -138,16 +126,6 @@ def test_fence_when_taken_again_then_grows(stage: Stage) -> None:
     assert fences == sorted(set(fences))
     assert stage.new(ttl=TTL, fencing=True).acquire("r", timeout=0) is None
     pair.release()
-
-
-def test_all_when_one_is_taken_then_takes_none(locks: Any) -> None:
-    first = locks.acquire("b")
-    assert locks.acquire_all(["a", "b"], timeout=0) is None
-    assert locks.acquire("a", timeout=0).release() is RELEASED
-    first.release()
-    with locks.lock_all(["a", "b"], timeout=0) as lease:
-        assert lease.extend() > 0
-        assert locks.acquire("a", timeout=0) is None
 
 
 def test_each_when_some_are_taken_then_has_the_others(locks: Any) -> None:

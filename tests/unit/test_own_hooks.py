@@ -9,11 +9,8 @@ import pytest
 from tests.support import parallel, stolen_time
 from tests.support.parallel import WORKERS
 from tests.support.stolen_time import (
-    FEW,
     Repeat,
     in_one_line,
-    is_explained,
-    is_run_again,
     stolen_ms,
     summary,
 )
@@ -84,13 +81,6 @@ def test_whole_suite_is_distributed_and_what_asks_for_something_else_is_left_alo
     assert numprocesses(pytester, *arguments.split()) == workers
 
 
-def test_worker_starts_no_workers(
-    suite: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
-    assert numprocesses(pytester) is None
-
-
 def numprocesses(pytester: pytest.Pytester, *arguments: str) -> int | None:
     """Return how many workers our hook asks for, None if it does nothing."""
     config = pytester.parseconfig(*arguments)
@@ -158,25 +148,6 @@ def test_stolen_time_is_the_eighth_number_of_the_first_line(
     stat: str, ticks_per_s: int, ms: int
 ) -> None:
     assert stolen_ms(stat, ticks_per_s) == ms
-
-
-# After so many repeats, and so many that nothing explains.
-@pytest.mark.parametrize(
-    ("failure", "stolen", "repeats", "unexplained", "expected"),
-    [
-        ("assert 1 < 0", 60.0, 1, 99, True),
-        ("[XPASS(strict)] their bug", 0.0, 1, 99, True),
-        ("assert 1 < 0", 60.0, 2, 0, False),
-        ("assert 1 < 0", 50.0, 0, FEW - 1, True),
-        ("assert 1 < 0", 0.0, 0, FEW, False),
-        ("assert 1 < 0", 0.0, 1, 1, False),
-    ],
-)
-def test_test_is_run_again_twice_where_explained_or_once_and_only_a_few_of_a_run(
-    failure: str, stolen: float, repeats: int, unexplained: int, expected: bool
-) -> None:
-    explained = is_explained(failure, stolen)
-    assert is_run_again(explained, repeats, unexplained) is expected
 
 
 def test_reason_is_one_short_line() -> None:

@@ -27,7 +27,7 @@ import fastredlock
 import fastredlock.asyncio
 import fastredlock.compat
 import fastredlock.types
-from fastredlock import FastRedlock, MasterHealth, MasterVote, Stats, Vote, errors
+from fastredlock import FastRedlock, MasterHealth, MasterVote, Stats, errors
 from fastredlock._core import Engine
 from fastredlock._locking import attempt
 from fastredlock._locking.driver import new_scripts
@@ -63,11 +63,6 @@ def test_report_is_a_named_tuple_with_its_fields_and_no_dict(report: type) -> No
     assert repr(made).startswith(f"{report.__name__}({fields[0]}=0")
     assert report.__doc__
     assert report.__module__.startswith("fastredlock._reports.")
-
-
-def test_master_vote_has_defaults_and_its_own_text() -> None:
-    vote = MasterVote("a:1", Vote.TAKEN, elapsed_ms=1.0)
-    assert (vote.text, vote.waiting, str(vote)) == (None, None, "a:1 TAKEN in 1.0 ms")
 
 
 NAMES = [
