@@ -280,7 +280,7 @@ def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> Non
     if isinstance(reply, hiredis.ReplyError):
         report.add(
             f"does not tell what it is ({reply}): role, run id, persistence and "
-            "eviction are not known; grant its user +info",
+            "eviction are not known; grant its user +info"
         )
         return
     known = ServerInfo(reply)
@@ -297,7 +297,7 @@ def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> Non
     if replicas != "0" and known.mode != "cluster" and not wanted.has_max_ttl:
         report.add(
             f"has {replicas} replicas: a failover to one of them forgets the last "
-            "locks; let nothing promote them, or set max_ttl in all clients",
+            "locks; let nothing promote them, or set max_ttl in all clients"
         )
     _look_at_memory(known.fields, report)
     _look_at_persistence(connection, known.fields, report, wanted)
@@ -332,7 +332,7 @@ def _look_at_memory(info: dict[str, str], report: Report) -> None:
     if used > FULL * limit > 0:
         report.add(
             f"has used {used / limit:.0%} of its memory: when it is full, it refuses "
-            "locks (OOM)",
+            "locks (OOM)"
         )
 
 
@@ -343,13 +343,13 @@ def _look_at_persistence(
         if info.get(name, "ok") != "ok":
             report.add(
                 f"could not write to its disk ({name}: {info[name]}): it may refuse "
-                "locks (MISCONF)",
+                "locks (MISCONF)"
             )
     left_ms = connection.ask("PTTL", QUARANTINE)
     if isinstance(left_ms, int) and left_ms > 0:
         report.add(
             f"was restarted or emptied: clients with a max_ttl ask it for no lock for "
-            f"{left_ms / 1e3:.0f} s more",
+            f"{left_ms / 1e3:.0f} s more"
         )
     if wanted.has_max_ttl or connection.ask("EXISTS", *MARKERS) != 0:
         return  # the restart guard replaces the disk
@@ -357,7 +357,7 @@ def _look_at_persistence(
     if info.get("aof_enabled") != "1":
         report.add(
             "does not write each lock to a disk (appendonly no), and no client of it "
-            f"has a max_ttl: a restart forgets locks that are held; {remedy}",
+            f"has a max_ttl: a restart forgets locks that are held; {remedy}"
         )
         return
     setting = connection.ask("CONFIG", "GET", "appendfsync")
@@ -366,7 +366,7 @@ def _look_at_persistence(
     elif setting[1] != b"always":
         report.add(
             f"writes to its disk later (appendfsync {setting[1].decode()}), and no "
-            "client of it has a max_ttl: a crash forgets the last locks; " + remedy,
+            "client of it has a max_ttl: a crash forgets the last locks; " + remedy
         )
 
 
@@ -389,7 +389,7 @@ def _look_at_clock(report: Report, ahead: float | None) -> None:
     if abs(offset) > OFFSET:
         report.add(
             f"its clock differs from this machine's by {offset:+.1f} s: it is not "
-            "synchronised, and a step that sets it forward frees locks early",
+            "synchronised, and a step that sets it forward frees locks early"
         )
 
 
@@ -484,7 +484,7 @@ def try_rights(connection: Connection, report: Report, begin: str, prefix: str) 
     if isinstance(reply, hiredis.ReplyError) and _is_of_keys(str(reply)):
         report.add(
             f"its user may not use {key!r} ({reply}): its rights were not tried; "
-            "give --key, and how the names of its locks begin",
+            "give --key, and how the names of its locks begin"
         )
         return
     if isinstance(reply, hiredis.ReplyError):

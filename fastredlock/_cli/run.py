@@ -17,12 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import Retry
 from .._reports.votes import printable, votes_of
-from ..errors import (
-    AcquireError,
-    FastRedlockError,
-    LeaseLostError,
-    ResourceTakenError,
-)
+from ..errors import AcquireError, FastRedlockError, LeaseLostError, ResourceTakenError
 from . import CommandError, Status
 from .child import Child, Ended, Interrupted, Signals, die_by
 from .holding import seen
@@ -98,10 +93,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _under_lock(
-    locks: FastRedlock,
-    asked: argparse.Namespace,
-    signals: Signals,
-    kill_after: float,
+    locks: FastRedlock, asked: argparse.Namespace, signals: Signals, kill_after: float
 ) -> Ended:
     ended = None
     waiting = Waiting(asked)

@@ -12,14 +12,7 @@ from typing import Any, TypeVar
 from .._core import ExtendCall, enter_lease, exit_lease, lock_leave, release_in_c
 from ..errors import ConfigurationError, LeaseLostError
 from .lease import BaseLease, BaseLost, ReleaseStatus
-from .lock import (
-    OUTAGE,
-    BaseLock,
-    Skipped,
-    delay_in,
-    is_coroutine_function,
-    name_of,
-)
+from .lock import OUTAGE, BaseLock, Skipped, delay_in, is_coroutine_function, name_of
 from .loop_driver import LoopDriver
 from .slots import Permit, permitted
 from .validity import NEVER_KEPT_NS, Validity

@@ -172,10 +172,7 @@ class ExtendEach(Each):
     __slots__ = ("_batch", "_begun", "_leases", "_observer", "_ttl")
 
     def __init__(
-        self,
-        driver: BaseDriver,
-        leases: Iterable[BaseLease | None],
-        ttl: float | None,
+        self, driver: BaseDriver, leases: Iterable[BaseLease | None], ttl: float | None
     ) -> None:
         super().__init__()
         driver.settings.terms(ttl)  # refused before any I/O

@@ -7,14 +7,7 @@ from functools import partial
 from gc import get_referrers
 from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
 
-from .._core import (
-    DEFAULT_RESOURCE,
-    LocksFields,
-    Operation,
-    Round,
-    Terms,
-    Vote,
-)
+from .._core import DEFAULT_RESOURCE, LocksFields, Operation, Round, Terms, Vote
 from .._options.keys import (
     PROBE,
     distinct,

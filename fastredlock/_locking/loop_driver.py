@@ -80,10 +80,7 @@ class LoopDriver(BaseDriver):
         return current
 
     def refuse(
-        self,
-        here: AsyncioDriver,
-        work: Round | Batch,
-        error: ClosedError | StateError,
+        self, here: AsyncioDriver, work: Round | Batch, error: ClosedError | StateError
     ) -> NoReturn:
         """Raise the public error of a round or a batch that was not begun."""
         if isinstance(error, ClosedError):

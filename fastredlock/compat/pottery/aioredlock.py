@@ -56,8 +56,7 @@ class AIORedlock(Common):
 
     async def __aenter__(self: Self) -> Self:
         if await self.acquire(
-            blocking=self.context_manager_blocking,
-            timeout=self.context_manager_timeout,
+            blocking=self.context_manager_blocking, timeout=self.context_manager_timeout
         ):
             return self
         raise QuorumNotAchieved(self.key, self.masters)
