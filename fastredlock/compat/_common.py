@@ -20,6 +20,7 @@ from .. import MasterVote, QuorumUnreachableError, Vote
 from .._options.redis_py import identity_of
 from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
 from .._reports.log import warn_once
+from .._reports.votes import hash_of
 from .._steps import Steps
 
 L = TypeVar("L")
@@ -146,6 +147,16 @@ def _settings_of(master: Any) -> Mapping[str, Any]:
 def answered(votes: Sequence[MasterVote]) -> bool:
     answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
     return sum(vote.vote in answers for vote in votes) > len(votes) // 2
+
+
+def times_left_ms(votes: Sequence[MasterVote], token: bytes) -> list[int]:
+    """Return the ms left on each master with this token; -1 is a key without expiry.
+
+    Empty where fewer than a majority has it: the lock is not this token's.
+    """
+    ours = hash_of(token)
+    left = [vote.remaining_ms or 0 for vote in votes if vote.token_hash == ours]
+    return left if len(left) > len(votes) // 2 else []
 
 
 def key_name(resource: Any) -> str | bytes:

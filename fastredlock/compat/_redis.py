@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from hashlib import sha256
 from os import urandom
 from typing import Any, TypeVar
 from weakref import WeakSet
@@ -27,6 +26,7 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
+from .._reports.votes import printable
 from .._steps import Steps
 from ._common import answered, noted, token_source
 
@@ -130,7 +130,7 @@ def ask(locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
         if answered(votes):
             return votes
     each = "; ".join(map(str, votes))
-    raise _class_of(votes)(f"{_shown(key)}: fewer than a quorum answered [{each}]")
+    raise _class_of(votes)(f"{printable(key)}: fewer than a quorum answered [{each}]")
 
 
 def prolong(lease: Any, ttl: float) -> Steps[bool]:
@@ -165,7 +165,7 @@ def give_back(lease: Any) -> Steps[bool]:
         if was_valid:
             unanswered_releases.add(lease)
     raise exceptions.ConnectionError(
-        f"{_shown(lease.resource)}: release not confirmed by a quorum; it goes out "
+        f"{printable(lease.resource)}: release not confirmed by a quorum; it goes out "
         "again to masters that come back, and may be tried again"
     )
 
@@ -176,16 +176,6 @@ def give_back(lease: Any) -> Steps[bool]:
 def is_held(votes: Sequence[MasterVote]) -> bool:
     """Return whether a majority has the key, with any token."""
     return sum(vote.vote is Vote.TAKEN for vote in votes) > len(votes) // 2
-
-
-def times_left_ms(votes: Sequence[MasterVote], token: bytes) -> list[int]:
-    """Return the ms left on each master with this token; -1 is a key without expiry.
-
-    Empty where fewer than a majority has it: the lock is not this token's.
-    """
-    token_hash = sha256(token).hexdigest()[:16]
-    left = [vote.remaining_ms or 0 for vote in votes if vote.token_hash == token_hash]
-    return left if len(left) > len(votes) // 2 else []
 
 
 # --- the errors of redis-py, as it would have raised them for these votes ---------
@@ -200,15 +190,9 @@ def redis_error(
 def not_settled(error: TokenReusedError) -> exceptions.RedisError:
     """Return the error of an id or token that was given, and given again too early."""
     return exceptions.ConnectionError(
-        f"{_shown(error.resource)}: not acquired: the release of the last lock with "
+        f"{printable(error.resource)}: not acquired: the release of the last lock with "
         "this id or token is not confirmed, and would delete the new one; try again "
         "later, or with another"
-    )
-
-
-def _shown(key: object) -> str:
-    return repr(
-        key.decode(errors="backslashreplace") if isinstance(key, bytes) else key
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
-from hashlib import sha256
 from logging import Logger, getLogger
 from math import inf
 from random import uniform
@@ -19,7 +18,6 @@ from weakref import ref
 from ... import (
     ConfigurationError,
     LeaseLostError,
-    MasterVote,
     NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
@@ -29,9 +27,18 @@ from ... import (
     Vote,
 )
 from ..._options.masters import SameServerAllowed
+from ..._reports.votes import hash_of
 from ..._steps import run_awaited
 from ...asyncio import FastRedlock, Lease
-from .._common import Refusing, answered, key_name, new_locks, token_source, try_once
+from .._common import (
+    Refusing,
+    answered,
+    key_name,
+    new_locks,
+    times_left_ms,
+    token_source,
+    try_once,
+)
 from .errors import LockAcquiringError, LockError, LockRuntimeError, error_of
 from .sentinel import master_of, without_password
 
@@ -239,11 +246,11 @@ class Aioredlock(Refusing):
         make it a majority could not answer.
         """
         votes = await self._redlock.holders(key_name(resource))
-        wanted = sha256(_token_of(lock_identifier)).hexdigest()[:16]
-        lefts_ms = sorted(_left_ms(vote) for vote in votes if vote.token_hash == wanted)
-        if len(lefts_ms) < self._quorum:
-            raise error_of("Can not get lock", resource, votes, wanted)
-        middle_ms = lefts_ms[-self._quorum]
+        token = _token_of(lock_identifier)
+        found = times_left_ms(votes, token)
+        if not found:
+            raise error_of("Can not get lock", resource, votes, hash_of(token))
+        middle_ms = sorted(inf if ms < 0 else ms for ms in found)[-self._quorum]
         # As TTL returns it: rounded, and -1 without expiry.
         left = -1 if middle_ms == inf else int(middle_ms + 500) // 1000
         return Lock(self, resource, lock_identifier, left, valid=True)
@@ -350,8 +357,3 @@ def _on_lost(lost: ref[Lock], lease: Lease, error: LeaseLostError) -> None:
 def _token_of(identifier: Any) -> bytes:
     """Return the token stored for an identifier: numbers were taken, too."""
     return identifier if isinstance(identifier, bytes) else str(identifier).encode()
-
-
-def _left_ms(vote: MasterVote) -> float:
-    """Return the time left of the key (ms); infinity without expiry."""
-    return inf if vote.remaining_ms == -1 else vote.remaining_ms or 0

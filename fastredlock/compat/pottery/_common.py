@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from hashlib import sha256
 from logging import getLogger
 from math import ceil, inf
 from time import monotonic
@@ -23,7 +22,14 @@ from ... import (
 )
 from ..._options.masters import SameServerAllowed
 from ..._steps import Steps
-from .._common import Refusing, noted, shared_locks, token_source, try_once
+from .._common import (
+    Refusing,
+    noted,
+    shared_locks,
+    times_left_ms,
+    token_source,
+    try_once,
+)
 from .exceptions import (
     ExtendUnlockedLock,
     PrimitiveError,
@@ -155,14 +161,12 @@ class Common(Refusing):
     def _left(self, flag: bool | None) -> Steps[float]:
         """Return how long (s) a majority will have our token, or 0 if none has it."""
         votes = yield partial(self._locks.holders, self.key)
-        if self._lease is not None and self._lease.is_valid:
-            ours = sha256(self._lease.token).hexdigest()[:16]
-            quorum = len(self.masters) // 2 + 1
-            found = [vote for vote in votes if vote.token_hash == ours]
-            lefts_ms = sorted(vote.remaining_ms or 0 for vote in found)
-            if len(lefts_ms) >= quorum:
-                left: float = self._lease.remaining()
-                return min(left, lefts_ms[-quorum] / 1000)
+        lease, lefts_ms = self._lease, list[int]()
+        if lease is not None and lease.is_valid:
+            lefts_ms = sorted(times_left_ms(votes, lease.token))
+        if lefts_ms:
+            left: float = lease.remaining()
+            return min(left, lefts_ms[-(len(votes) // 2 + 1)] / 1000)
         self._check_enough_masters_up(flag, failures(votes))
         return 0
 

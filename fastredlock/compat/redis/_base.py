@@ -15,7 +15,7 @@ from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError
 from ..._steps import Steps
-from .._common import shared_locks
+from .._common import shared_locks, times_left_ms
 from .._redis import (
     ask,
     draw_token,
@@ -24,7 +24,6 @@ from .._redis import (
     is_held,
     prolong,
     take,
-    times_left_ms,
     try_again,
 )
 

@@ -33,17 +33,8 @@ from ... import (
     TokenReusedError,
 )
 from ..._steps import run
-from .._common import Refusing, shared_locks
-from .._redis import (
-    ask,
-    give_back,
-    is_held,
-    prolong,
-    take,
-    times_left_ms,
-    try_again,
-    unsettled,
-)
+from .._common import Refusing, shared_locks, times_left_ms
+from .._redis import ask, give_back, is_held, prolong, take, try_again, unsettled
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._signal import reset_all as reset_all
 
