@@ -121,8 +121,7 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         "--ttl",
-        type=number(float, 0.003),
-        metavar="S",
+        **number("S", float, 0.003),
         help="of the locks that are used here: masters have to answer within 5 %% of "
         "it (default: 10)",
     )

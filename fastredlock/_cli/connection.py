@@ -6,7 +6,7 @@ It blocks, speaks RESP2, and is opened, used and closed by one thread.
 from __future__ import annotations
 
 import socket
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import hiredis
@@ -105,34 +105,26 @@ class Connection:
 
 
 def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
-    if endpoint.path:
-        local = socket.socket(socket.AF_UNIX)
-        try:
+    with ExitStack() as stack:
+        if endpoint.path:
+            local = stack.enter_context(socket.socket(socket.AF_UNIX))
             local.settimeout(timeout)
             local.connect(endpoint.path)
-        except BaseException:
-            local.close()
-            raise
-        return local
-    address: Any = (endpoint.host, endpoint.port)
-    if endpoint.sentinels is not None:
-        address = endpoint.sentinels.find_primary()
-        if isinstance(address, str):
-            raise ServerError(address)
-    plain = socket.create_connection(address, timeout)
-    plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    try:
+            stack.pop_all()
+            return local
+        address: Any = (endpoint.host, endpoint.port)
+        if endpoint.sentinels is not None:
+            address = endpoint.sentinels.find_primary()
+            if isinstance(address, str):
+                raise ServerError(address)
+        plain = stack.enter_context(socket.create_connection(address, timeout))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         context = context_of(endpoint)
-        return (
-            plain
-            if context is None
-            else context.wrap_socket(plain, server_hostname=address[0])
-        )
-    except TimeoutError:
-        plain.close()
-        raise ServerError(
-            "no answer to TLS yet: does the server speak it on this port?"
-        ) from None
-    except BaseException:
-        plain.close()
-        raise
+        try:
+            if context is not None:
+                plain = context.wrap_socket(plain, server_hostname=address[0])
+        except TimeoutError:
+            text = "no answer to TLS yet: does the server speak it on this port?"
+            raise ServerError(text) from None
+        stack.pop_all()
+        return plain

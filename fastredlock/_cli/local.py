@@ -28,8 +28,7 @@ def servers(words: Sequence[str]) -> int:
     parser.add_number("--count", "N", int, (1, 25), 3, "start so many masters")
     parser.add_argument(
         "--port",
-        type=number(int, 1, 65535),
-        metavar="PORT",
+        **number("PORT", int, 1, 65535),
         help="of the first; the others have those behind it (default: any free ones)",
     )
     asked = parser.parse_args(words)

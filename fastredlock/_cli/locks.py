@@ -76,11 +76,7 @@ taken for locks, except fastredlock's own. Each master is asked for all of its k
 _LIST_END = f"""\
 exit status:
   {Status.OK:<4} also where nothing matches
-  {Status.USAGE:<4} wrong arguments
-  {Status.UNREACHABLE:<4} fewer than a quorum of the masters could be asked
-  {Status.SYSTEM:<4} an error of the system, as a full disk
-
-{MASTERS_END}"""
+{_ERRORS}"""
 
 
 # ---- who
@@ -209,9 +205,8 @@ def list_(words: Sequence[str]) -> int:
     parser.add_argument("pattern", metavar="PATTERN", nargs="?", default="*", help=text)
     parser.add_argument(
         "--most",
-        type=number(int, 1),
+        **number("N", int, 1),
         default=MOST,
-        metavar="N",
         help=f"list so many at most (default: {MOST})",
     )
     parser.add_argument(

@@ -94,16 +94,13 @@ class Parser(argparse.ArgumentParser):
         least, most = allowed
         self.add_argument(
             name,
-            type=number(kind, least, most),
+            **number(metavar, kind, least, most),
             default=default,
-            metavar=metavar,
             help=f"{text}, {least} to {most} (default: {default})",
         )
 
     def add_permits(self, text: str) -> None:
-        self.add_argument(
-            "--permits", type=number(int, 1, MOST_PERMITS), metavar="K", help=text
-        )
+        self.add_argument("--permits", **number("K", int, 1, MOST_PERMITS), help=text)
 
 
 def masters_in(text: str) -> tuple[str, ...]:
@@ -125,8 +122,10 @@ def resource(text: str) -> str | bytes:
 
 
 def number(
-    kind: Callable[[str], float], least: float, most: float = math.inf
-) -> Callable[[str], float]:
+    metavar: str, kind: Callable[[str], float], least: float, most: float = math.inf
+) -> dict[str, Any]:
+    """Return what an argument is given that is a number in this range."""
+
     def checked(text: str) -> float:
         try:
             value = kind(text)
@@ -139,7 +138,7 @@ def number(
             raise argparse.ArgumentTypeError(f"{text!r} is {allowed}")
         return value
 
-    return checked
+    return {"type": checked, "metavar": metavar}
 
 
 # ---- the masters

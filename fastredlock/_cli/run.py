@@ -181,15 +181,13 @@ def _parser() -> Parser:
     waiting.add_argument(
         *("-w", "--wait"),
         dest="timeout",
-        type=number(float, 0),
-        metavar="S",
+        **number("S", float, 0),
         help="wait for so many seconds at most, also where masters cannot be reached "
         "(default: as long as it takes)",
     )
     parser.add_argument(
         "--unreachable-tries",
-        type=number(int, 1),
-        metavar="N",
+        **number("N", int, 1),
         help="end after so many tries in a row that fewer than a quorum answered, some "
         "0.15 s apart (default: wait on)",
     )
@@ -200,36 +198,31 @@ def _parser() -> Parser:
     )
     parser.add_argument(
         *("-E", "--taken-status"),
-        type=number(int, 0, 255),
+        **number("CODE", int, 0, 255),
         default=int(Status.TAKEN),
-        metavar="CODE",
         help=f"the exit status where others hold the lock (default: {Status.TAKEN:d})",
     )
     parser.add_argument(
         "--ttl",
-        type=number(float, 1),
-        metavar="S",
+        **number("S", float, 1),
         help="after so long the lock is free where this host has died (default: "
         f"{TTL:g})",
     )
     parser.add_argument(
         "--at-least",
-        type=number(float, 0.001),
-        metavar="S",
+        **number("S", float, 0.001),
         help="keep the lock for so long from its grant on, also where the command ends "
         "earlier: others then run nothing (at most the ttl)",
     )
     parser.add_argument(
         "--kill-after",
-        type=number(float, 0),
-        metavar="S",
+        **number("S", float, 0),
         help="time between SIGTERM and SIGKILL where the lock is lost (default: "
         f"{KILL_AFTER:g}, at most a third of the ttl)",
     )
     parser.add_argument(
         "--max-ttl",
-        type=number(float, 1),
-        metavar="S",
+        **number("S", float, 1),
         help="the restart guard: the same as all other clients of these masters have",
     )
     parser.add_argument(
