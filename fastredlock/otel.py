@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar
+from functools import partial
 from time import time_ns
 from typing import Any
 
@@ -120,13 +121,13 @@ class Telemetry(Observer):
         )
         meter.create_observable_counter(
             "fastredlock.master.failures",
-            [self._failures],
+            [partial(self._observed, "master_failures")],
             "{round}",
             "Rounds in which a master failed, or was silent until the deadline",
         )
         meter.create_observable_counter(
             "fastredlock.master.answers",
-            [self._answers],
+            [partial(self._observed, "master_answers")],
             "{answer}",
             "Answers of a master to rounds",
         )
@@ -258,17 +259,13 @@ class Telemetry(Observer):
 
     # --- masters ----------------------------------------------------------------------
 
-    def _failures(self, _: CallbackOptions) -> Iterable[Observation]:
-        for (name, *labels), count in self._totals.read().items():
-            if name == "master_failures":
-                master, failure = labels
-                attributes = {**address(master), "fastredlock.failure": failure}
+    def _observed(self, counted: str, _: CallbackOptions) -> Iterable[Observation]:
+        for (name, master, *failures), count in self._totals.read().items():
+            if name == counted:
+                attributes = address(master)
+                if failures:
+                    attributes["fastredlock.failure"] = failures[0]
                 yield Observation(count, attributes)
-
-    def _answers(self, _: CallbackOptions) -> Iterable[Observation]:
-        for (name, *labels), count in self._totals.read().items():
-            if name == "master_answers":
-                yield Observation(count, address(labels[0]))
 
 
 def attributes_of(outcome: str, error: FastRedlockError | None) -> Attributes:

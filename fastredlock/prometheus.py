@@ -34,7 +34,7 @@ except ImportError as _error:
     ) from _error
 
 from ._core import Tally
-from ._reports.stats import BUCKETS, Counting, Totals
+from ._reports.stats import BUCKETS, Counting, Key, Totals
 from .errors import AcquireError, LeaseLostError, ValidityExhaustedError
 from .observer import Observer
 
@@ -207,10 +207,7 @@ class Collector(Observer, BaseCollector):
     def describe(self) -> Iterable[Metric]:
         """Name the metrics, so that a registry refuses a second Collector."""
         yield from self._families({})
-        for name, text, labels in FIGURES:
-            yield CounterMetricFamily(f"fastredlock_{name}", text, labels=labels)
-        for name, text, labels in GAUGES:
-            yield GaugeMetricFamily(f"fastredlock_{name}", text, labels=labels)
+        yield from figures_of({}, {})
 
     def collect(self) -> Iterable[Metric]:
         """Read all metrics, for a scrape; does no I/O."""
@@ -218,16 +215,7 @@ class Collector(Observer, BaseCollector):
             yield from self._families(self._tallies.copy())
         else:
             yield from self._files.collect()
-        for family, figures, read in (
-            (CounterMetricFamily, FIGURES, self._totals.read()),
-            (GaugeMetricFamily, GAUGES, self._totals.gauges()),
-        ):
-            for name, text, labels in figures:
-                metric = family(f"fastredlock_{name}", text, labels=labels)
-                for key, value in read.items():
-                    if key[0] == name:
-                        metric.add_metric(key[1:], value)
-                yield metric
+        yield from figures_of(self._totals.read(), self._totals.gauges())
 
     def _families(self, tallies: dict[tuple[str, ...], Any]) -> Iterable[Metric]:
         names, read = self._names, {at: each.read() for at, each in tallies.items()}
@@ -250,6 +238,19 @@ class Collector(Observer, BaseCollector):
                 buckets = [*zip(bounds, accumulate(counts), strict=True)]
                 timed.add_metric(label, buckets, total)
             yield timed
+
+
+def figures_of(counts: dict[Key, int], gauges: dict[Key, int]) -> Iterable[Metric]:
+    for family, figures, read in (
+        (CounterMetricFamily, FIGURES, counts),
+        (GaugeMetricFamily, GAUGES, gauges),
+    ):
+        for name, text, labels in figures:
+            metric = family(f"fastredlock_{name}", text, labels=labels)
+            for key, value in read.items():
+                if key[0] == name:
+                    metric.add_metric(key[1:], value)
+            yield metric
 
 
 # What the core may call in the place of these methods: they do nothing but count. Not
