@@ -57,6 +57,7 @@ from .._reports.votes import (
     votes_of,
 )
 from ..errors import (
+    AcquireError,
     ForeignKeyError,
     LeaseLostError,
     QuorumUnreachableError,
@@ -170,7 +171,7 @@ def attempts(
                     pause_ns = int(delay_after(engine, round, retry) * 1e9)
                 continue
         elif verdict is not Verdict.UNREACHABLE and not terms.is_of_rate:
-            raise exhausted(engine, resource, round, tries, began_ns)
+            raise failure(engine, resource, round, tries, began_ns)
         elif round.is_withheld and unreachable_tries == 0:
             if is_inspected:
                 raise TokenReusedError(resource)
@@ -184,11 +185,9 @@ def attempts(
         else:
             unreachable_tries += 1
             if left_ns == 0 or retry._gives_up(unreachable_tries, engine, round):
-                if verdict is Verdict.TOO_LATE:
-                    raise exhausted(engine, resource, round, tries, began_ns)
                 most = retry.unreachable_tries
                 hint = "" if left_ns == 0 or most is None else GIVEN_UP.format(most)
-                raise unreachable(engine, resource, round, tries, began_ns, hint)
+                raise failure(engine, resource, round, tries, began_ns, hint)
         if refused is not None:
             raise refused
         delay = delay_after(engine, round, retry)
@@ -238,36 +237,24 @@ def delay_after(engine: Engine, lost: Round, retry: Retry) -> float:
     return delay_of(retry, delay)
 
 
-def taken(
-    engine: Engine, resource: Resource, round: Round, began_ns: int, hint: str = ""
-) -> ResourceTakenError:
-    """Return the error of an acquire that ended while others held the resource."""
-    votes = votes_of(engine, round)
-    elapsed = (round.closed_ns - began_ns) / 1e9
-    if engine.foreign is not None:
-        hint = hint or engine.foreign.hint(resource)
-    return ResourceTakenError(resource, votes, round.attempt, elapsed, hint)
-
-
-def unreachable(
+def failure(
     engine: Engine,
     resource: Resource,
     round: Round,
     tries: int,
     began_ns: int,
-    given_up: str = "",
-) -> QuorumUnreachableError:
+    hint: str = "",
+) -> AcquireError:
+    """Return the error of an acquire that has ended, by its last round."""
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
-    hint = round_timeout_hint(engine, round.terms) or given_up
-    return QuorumUnreachableError(resource, votes, tries, elapsed, hint)
-
-
-def exhausted(
-    engine: Engine, resource: Resource, round: Round, tries: int, began_ns: int
-) -> ValidityExhaustedError:
-    votes = votes_of(engine, round)
-    elapsed = (round.closed_ns - began_ns) / 1e9
+    if round.verdict is Verdict.TAKEN:
+        if engine.foreign is not None:
+            hint = hint or engine.foreign.hint(resource)
+        return ResourceTakenError(resource, votes, tries, elapsed, hint)
+    if round.verdict is Verdict.UNREACHABLE:
+        hint = round_timeout_hint(engine, round.terms) or hint
+        return QuorumUnreachableError(resource, votes, tries, elapsed, hint)
     return ValidityExhaustedError(resource, votes, tries, elapsed)
 
 

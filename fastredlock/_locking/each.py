@@ -13,13 +13,13 @@ from contextlib import suppress
 from .._core import (
     Batch,
     Round,
-    Verdict,
     begin_releases,
     new_acquires,
     new_leases,
     observe_releases,
 )
 from .._options.keys import encode_each, listed
+from .._options.retry import refused_type
 from ..errors import (
     ConfigurationError,
     FastRedlockError,
@@ -27,7 +27,7 @@ from ..errors import (
     NotExtendedError,
     TokenReusedError,
 )
-from .attempt import exhausted, unreachable
+from .attempt import failure
 from .driver import BaseDriver
 from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
 from .validity import extended
@@ -99,9 +99,7 @@ class AcquireEach(Each):
         resource = self._resources[self.batch.rounds.index(round)]
         if round.is_withheld:
             return TokenReusedError(resource)
-        if round.verdict is Verdict.UNREACHABLE:
-            return unreachable(engine, resource, round, 1, self._began_ns)
-        return exhausted(engine, resource, round, 1, self._began_ns)
+        return failure(engine, resource, round, 1, self._began_ns)
 
 
 class ReleaseEach(Each):
@@ -248,9 +246,7 @@ def iterable(given: Iterable[BaseLease | None]) -> Iterable[BaseLease | None]:
     """Return it, or raise ConfigurationError where it cannot be read."""
     if isinstance(given, Iterable):
         return given
-    raise ConfigurationError(
-        f"leases of type {type(given).__name__}: allowed is an iterable"
-    )
+    raise refused_type("leases", given, "an iterable")
 
 
 def checked_leases(

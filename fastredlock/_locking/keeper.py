@@ -40,6 +40,7 @@ from .._core import (
     now_ns,
     thread_serve,
 )
+from .._options.retry import refused
 from .._options.settings import positive_ns
 from .._reports.log import WARNING, print_error, warn
 from .._reports.votes import MasterVote, loss, votes_of
@@ -127,10 +128,8 @@ def check_callable(on_lost: object) -> None:
     """Raise ConfigurationError where it cannot be called by a keeper."""
     code = getattr(on_lost, "__code__", None)
     if not callable(on_lost) or (code is not None and code.co_flags & IS_COROUTINE):
-        raise ConfigurationError(
-            f"on_lost={on_lost!r}: allowed is a function of a lease and an error, "
-            "which is not awaited"
-        )
+        allowed = "a function of a lease and an error, which is not awaited"
+        raise refused("on_lost", on_lost, allowed)
 
 
 def check_terms(driver: DriverFields, terms: Terms) -> None:

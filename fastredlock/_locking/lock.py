@@ -24,13 +24,13 @@ from .._options.retry import delay_of
 from .._reports.log import info, warn
 from .._reports.votes import Resource
 from ..errors import (
+    AcquireError,
     ConfigurationError,
     FastRedlockError,
     QuorumUnreachableError,
-    ResourceTakenError,
     ValidityExhaustedError,
 )
-from .attempt import OURS, entered_block, holder_here, taken
+from .attempt import OURS, entered_block, failure, holder_here
 from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
 from .lease import BaseLease
@@ -113,7 +113,7 @@ class BaseLock(LockEntries):
         info("skipped: %s", error)  # Celery calls the task a success
         return Skipped()
 
-    def _taken(self, acquire: AcquireCall) -> ResourceTakenError:
+    def _taken(self, acquire: AcquireCall) -> AcquireError:
         round: Any = acquire.round  # its last
         driver, resource = self._driver, acquire.resource
         hint = ""
@@ -122,7 +122,8 @@ class BaseLock(LockEntries):
         if not hint and isinstance(self._encode, PermitsOf):
             count = self._encode.count
             hint = "its one slot" if count == 1 else f"all {count} slots"
-        return taken(driver.engine, resource, round, acquire.began_ns, hint)
+        began_ns = acquire.began_ns
+        return failure(driver.engine, resource, round, round.attempt, began_ns, hint)
 
     def _of_call(
         self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]

@@ -15,6 +15,7 @@ from .._options.keys import (
     encode_resources,
     encode_token,
 )
+from .._options.retry import refused, refused_type
 from .._options.settings import (
     Settings,
     checked_fence,
@@ -409,16 +410,11 @@ RECALLED = 0.05  # s; by then a process that runs has given up its idle key
 def checked_hash(token_hash: str) -> str:
     """Return the hash as holders() shows it; raise ConfigurationError for others."""
     if not isinstance(token_hash, str):
-        raise ConfigurationError(
-            f"token_hash of type {type(token_hash).__name__}: allowed is str, as "
-            "holders() shows it"
-        )
+        raise refused_type("token_hash", token_hash, "str, as holders() shows it")
     shown = token_hash.strip().lower()
     if len(shown) != HASH_LENGTH or shown.strip("0123456789abcdef"):
-        raise ConfigurationError(
-            f"token_hash={token_hash[:40]!r}: allowed is the token_hash that holders() "
-            f"shows, {HASH_LENGTH} hex digits"
-        )
+        allowed = f"the token_hash that holders() shows, {HASH_LENGTH} hex digits"
+        raise refused("token_hash", token_hash[:40], allowed)
     return shown
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from .._core import TokenSource
 from .._reports.votes import LONGEST_OWNER, printable
 from ..errors import ConfigurationError
-from .retry import refused
+from .retry import refused, refused_type
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
@@ -119,9 +119,7 @@ def encode_token(token: bytes | str) -> bytes:
     if value is None and isinstance(token, str):
         raise ConfigurationError("token: not valid Unicode; give bytes")
     if not value:
-        raise ConfigurationError(
-            f"token of type {type(token).__name__}: allowed is str or bytes, not empty"
-        )
+        raise refused_type("token", token, "str or bytes, not empty")
     if len(value) > LONGEST_TOKEN:
         raise ConfigurationError(
             f"token of {len(value)} bytes: allowed are up to {LONGEST_TOKEN}"

@@ -27,7 +27,7 @@ from .redis_py import (
     known_settings,
     settings_of_client,
 )
-from .retry import number_in
+from .retry import number_in, refused_type
 
 if TYPE_CHECKING:  # masters without sentinels do not pay for it
     from .._endpoints.sentinel import Sentinels
@@ -489,10 +489,8 @@ def checked_credentials(name: str, given: object) -> Callable[[], object]:
     """Return the function to call: of redis-py's providers, `get_credentials`."""
     function = getattr(given, "get_credentials", given)
     if not callable(function):
-        raise ConfigurationError(
-            f"{name} of type {type(given).__name__}: allowed is a function without "
-            "arguments, or a CredentialProvider of redis-py"
-        )
+        allowed = "a function without arguments, or a CredentialProvider of redis-py"
+        raise refused_type(name, given, allowed)
     return function
 
 

@@ -45,6 +45,11 @@ def refused(name: str, value: object, allowed: str) -> ConfigurationError:
     return ConfigurationError(f"{name}={value!r}: allowed is {allowed}")
 
 
+def refused_type(name: str, value: object, allowed: str) -> ConfigurationError:
+    found = f"{name} of type {type(value).__name__}"
+    return ConfigurationError(f"{found}: allowed is {allowed}")
+
+
 def number_in(name: str, value: object, low: float, high: float, allowed: str) -> float:
     number = number_of(value)
     if not low <= number <= high:  # NaN compares as False

@@ -34,7 +34,7 @@ from .masters import (
     parse_masters,
     with_credentials,
 )
-from .retry import Retry, number_in, number_of, refused
+from .retry import Retry, number_in, number_of, refused, refused_type
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
@@ -251,9 +251,7 @@ def checked_new_token(
             f"owner={owner!r}: new_token makes the whole token, so give one of the two"
         )
     if not callable(new_token):
-        raise ConfigurationError(
-            f"new_token of type {type(new_token).__name__}: allowed is a callable"
-        )
+        raise refused_type("new_token", new_token, "a callable")
 
     def new_checked_token() -> bytes:
         return encode_token(new_token())
@@ -316,9 +314,7 @@ def timeout_to_ns(timeout: float | None) -> int | None:
         return None
     seconds = number_of(timeout)
     if not seconds >= 0:  # NaN compares as False
-        raise ConfigurationError(
-            f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
-        )
+        raise refused("timeout", timeout, "None (no limit) or 0 s (one try) and more")
     return None if seconds > LONGEST_TTL else int(seconds * NS_PER_S)
 
 

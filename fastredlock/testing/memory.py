@@ -22,6 +22,7 @@ from .._locking.locks import BaseLocks
 from .._locking.loop_driver import LoopDriver
 from .._options.keys import encode_resource
 from .._options.masters import Endpoint
+from .._options.retry import refused, refused_type
 from .._options.settings import Settings, positive_ns, settings_of_call
 from .._reports.votes import shown
 from ..asyncio import FastRedlock as LoopFastRedlock
@@ -45,7 +46,7 @@ class MemoryMasters:
 
     def __init__(self, n: int = 3, *, auto_advance: bool = False) -> None:
         if n < 1:
-            raise ConfigurationError(f"n={n}: allowed is 1 or more masters")
+            raise refused("n", n, "1 or more masters")
         self._world = World(n, auto_advance)
 
     @property
@@ -137,9 +138,7 @@ class MemoryMasters:
 def end_of(world: World, seconds: float) -> int:
     """Return the moment (ns) so far from now."""
     if not 0 <= seconds < LONGEST:
-        raise ConfigurationError(
-            f"seconds={seconds!r}: allowed is 0 or more, below {LONGEST}"
-        )
+        raise refused("seconds", seconds, f"0 or more, below {LONGEST}")
     return world.now_ns() + int(seconds * 1e9)
 
 
@@ -162,9 +161,7 @@ class BaseMemoryLocks(BaseLocks[Any, Any, Any]):
         if masters is None:
             masters = MemoryMasters(auto_advance=auto_advance)
         elif not isinstance(masters, MemoryMasters):
-            raise ConfigurationError(
-                f"masters of type {type(masters).__name__}: allowed is MemoryMasters"
-            )
+            raise refused_type("masters", masters, "MemoryMasters")
         elif auto_advance:
             raise ConfigurationError("auto_advance: give it to the MemoryMasters")
         self.masters = masters
