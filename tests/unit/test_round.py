@@ -235,16 +235,6 @@ def round_of(operation: int, keys: tuple[bytes, ...]) -> Round:
     return new_engine().new_round(operation, keys, TOKEN, TERMS)
 
 
-@pytest.mark.parametrize("operation", ["ACQUIRE", "EXTEND", "RELEASE"])
-def test_round_of_all_keeps_its_keys_and_is_of_the_operation_itself(
-    operation: str,
-) -> None:
-    asked = Operation[operation]
-    round = new_engine(3).new_round(asked, KEYS, TOKEN, TERMS)
-    assert (round.operation, round.keys, round.resource) == (asked, KEYS, b"a")
-    assert (round.token, round.terms) == (TOKEN, TERMS)
-
-
 def test_round_of_one_resource_has_no_keys() -> None:
     engine = new_engine(3)
     lease = engine.new_round(Operation.ACQUIRE, b"a", TOKEN, TERMS)
