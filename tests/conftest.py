@@ -16,6 +16,7 @@ from fastredlock import FastRedlock
 from fastredlock._core import by_hand_queue_mistakes
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS, LoopThread, awaited_locks
+from tests.support.certificates import Certificates
 from tests.support.parallel import pytest_cmdline_main
 from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
 
@@ -108,6 +109,17 @@ def masters() -> Iterator[LocalMasters]:
     """Start five masters for one test, which may stop, start and pause them."""
     with LocalMasters(5) as masters:
         yield masters
+
+
+@pytest.fixture
+def one_master() -> Iterator[LocalMasters]:
+    with LocalMasters(1) as masters:
+        yield masters
+
+
+@pytest.fixture(scope="session")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
+    return Certificates(tmp_path_factory.mktemp("certificates"))
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ text shows a password.
 from __future__ import annotations
 
 import logging
-import socket
 from typing import Any
 
 import pytest
@@ -17,6 +16,7 @@ from tests.support.calls import connected, granted, reason
 from tests.support.fake_server import HTTP_REFUSAL, Stranger
 from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, settled_values
+from tests.support.local_servers import has_ipv6
 from tests.support.waiting import stopwatch, wait_until
 
 SECRET = "pa55-word"
@@ -141,14 +141,6 @@ def test_unix_sockets_when_named_by_url_then_lock(make_locks: MakeLocks) -> None
         locks = make_locks(masters.urls)
         assert_works(locks)
         assert repr(locks).count("unix:/") == 3
-
-
-def has_ipv6() -> bool:
-    try:
-        socket.create_server(("::1", 0), family=socket.AF_INET6).close()
-    except OSError:
-        return False
-    return True
 
 
 @pytest.mark.skipif(not has_ipv6(), reason="this machine has no ::1")

@@ -57,11 +57,6 @@ def make_fake() -> Iterator[Callable[..., FakeServer]]:
         yield lambda answers=None: opened.enter_context(FakeServer(answers))
 
 
-@pytest.fixture(scope="session")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 @pytest.fixture
 def tls_locks(
     certificates: Certificates, make_locks: MakeLocks

@@ -260,12 +260,6 @@ def test_entry_when_it_never_comes_and_others_try_all_the_time_then_it_is_droppe
 # --- rights ---------------------------------------------------------------------------
 
 
-@pytest.fixture
-def one_master() -> Iterator[LocalMasters]:
-    with LocalMasters(1) as masters:
-        yield masters
-
-
 @blocking
 @pytest.mark.parametrize(
     ("rules", "keys", "right"),

@@ -25,11 +25,6 @@ ROUND = 0.3  # s; the round timeout of these tests
 
 
 @pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
-@pytest.fixture(scope="module")
 def tls_ports(certificates: Certificates) -> Iterator[list[int]]:
     """Three masters that speak TLS, and ask for no client certificate."""
     with ExitStack() as opened:

@@ -29,7 +29,7 @@ from tests.support.calls import granted, reason
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
-from tests.support.local_servers import PROGRAMS
+from tests.support.local_servers import PROGRAMS, has_ipv6
 from tests.support.waiting import is_listening, wait_until
 
 
@@ -42,14 +42,6 @@ def warnings_of(caplog: pytest.LogCaptureFixture, locks: FastRedlock) -> list[st
                 lease.release()
     assert {record.name for record in caplog.records} <= {"fastredlock"}
     return [record.getMessage() for record in caplog.records]
-
-
-def has_ipv6() -> bool:
-    try:
-        with socket.create_server(("::1", 0), family=socket.AF_INET6):
-            return True
-    except OSError:
-        return False
 
 
 def unix_path(masters: LocalMasters, raw: Raw) -> str:

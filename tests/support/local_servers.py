@@ -38,6 +38,14 @@ def ask(url: str, request: bytes = _PING) -> bytes:
         return client.recv(4096)
 
 
+def has_ipv6() -> bool:
+    try:
+        with socket.create_server(("::1", 0), family=socket.AF_INET6):
+            return True
+    except OSError:
+        return False
+
+
 def folder_of(masters: LocalMasters) -> Path:
     """Say where the servers live, as the first of them sees it in its own folder."""
     return Path(os.readlink(f"/proc/{masters.pid(0)}/cwd")).parent

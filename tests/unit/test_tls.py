@@ -14,11 +14,6 @@ from tests.support.by_hand import SCRIPTS, START_NS, TERMS, S, info, make_ready
 from tests.support.certificates import Certificates
 
 
-@pytest.fixture(scope="module")
-def certificates(tmp_path_factory: pytest.TempPathFactory) -> Certificates:
-    return Certificates(tmp_path_factory.mktemp("certificates"))
-
-
 class Peer:
     """The server's side of a TlsSession, in memory."""
 

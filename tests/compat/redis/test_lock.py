@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -201,12 +200,6 @@ def test_release_that_failed_can_be_tried_again(
 
 
 # --- servers that fail --------------------------------------------------------------
-
-
-@pytest.fixture
-def one_master() -> Iterator[LocalMasters]:
-    with LocalMasters(1) as masters:
-        yield masters
 
 
 @pytest.mark.slow
