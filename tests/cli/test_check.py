@@ -7,7 +7,6 @@ import re
 import socket
 import struct
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
@@ -281,9 +280,8 @@ def test_commands_when_the_password_is_missing_or_wrong_then_give_the_remedy_alo
 
 
 def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
-    call: Call, three: LocalMasters, tmp_path: Path
+    call: Call, three: LocalMasters, certificates: Certificates
 ) -> None:
-    certificates = Certificates(tmp_path)
     with tls_master(certificates) as (_, port):
         url = f"rediss://127.0.0.1:{port}"
         trusted = check(call, f"{url}?ssl_ca_certs={certificates.authority}")[1]
