@@ -24,6 +24,7 @@ from concurrent.futures import Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack
 from dataclasses import dataclass, field, fields
+from functools import partial
 from multiprocessing import active_children, get_context, parent_process
 from multiprocessing.resource_tracker import ensure_running
 from secrets import token_hex
@@ -59,8 +60,7 @@ class Counts:
     votes: Counter[tuple[str, str]] = field(default_factory=Counter)  # by the master
     acquire_us: Counter[int] = field(default_factory=Counter)
     release_us: Counter[int] = field(default_factory=Counter)
-    # The last one of each master's votes; that of "" is of the last error.
-    texts: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # last ones; "": of an error
 
     def add(self, other: Counts) -> None:
         for each in fields(self):
@@ -208,14 +208,16 @@ class Demo:
         ending: Collection[int],  # the signals that end it
         view: Any,
     ) -> None:
-        self.local, self._ending, self._view = local, ending, view
+        self.local: LocalMasters | None = local
+        self._ending, self._view = ending, view
         workers, pause = asked.workers, asked.pause_ms / 1000
         side = min(SIDE_SECONDS, asked.seconds / 5)
-        self.first = Phase(FIRST, check, FIRST_SECONDS, workers, 0.0)
-        self.unlocked = Phase("without the lock", without_lock, side, workers, pause)
-        rest = asked.seconds - 2 * side
-        self.locked = Phase("with the lock", with_lock, rest, workers, pause)
-        self.alone = Phase("one worker alone", with_lock, side, 1, 0.0)
+        self.phases: tuple[Phase, Phase, Phase, Phase] = (
+            Phase(FIRST, check, FIRST_SECONDS, workers, 0.0),
+            Phase("without the lock", without_lock, side, workers, pause),
+            Phase("with the lock", with_lock, asked.seconds - 2 * side, workers, pause),
+            Phase("one worker alone", with_lock, side, 1, 0.0),
+        )
         urls = local.urls if local else asked.masters
         resource = f"fastredlock-demo-{token_hex(8)}"
         context = get_context("spawn")
@@ -225,33 +227,31 @@ class Demo:
         self._under_way: list[Future[Counts]] = []
 
     def run(self) -> int:
-        note = self._view.note
-        self._run(self.first)
+        note, (first, unlocked, locked, alone) = self._view.note, self.phases
+        self._run(first)
         if self.local is None:
             note("these masters are yours: none is stopped or paused")
-        for master, text in self.first.counts.texts.items():
+        for master, text in first.counts.texts.items():
             note(f"master {master}: {text}")
-        self._run(self.unlocked)
-        self._run(self.locked, [*FAULTS] if self.local else [])
-        if not self.locked.counts.acquire_us:
-            failure = self.locked.counts.texts.get("", "no lease was granted")
+        self._run(unlocked)
+        self._run(locked, [*FAULTS] if self.local else [])
+        if not locked.counts.acquire_us:
+            failure = locked.counts.texts.get("", "no lease was granted")
             raise CommandError(failure, UNREACHABLE)
         if self.local:  # no lease may be out: a restarted master forgot them
             self.local.start(STOPPED)
             self.local.resume(PAUSED)
             note(f"master {STOPPED + 1} started again, master {PAUSED + 1} resumed")
-        self._run(self.alone)
-        return LOST_UPDATES if self.locked.lost else OK
+        self._run(alone)
+        return LOST_UPDATES if locked.lost else OK
 
     def _run(self, phase: Phase, faults: Sequence[Any] = ()) -> None:
         """Let the phase's workers do it, cause the faults meanwhile, and show both."""
         self._array[COUNTER:] = [0] * (len(self._array) - COUNTER)
         self._view.begin(phase)
         started, is_over = time.monotonic(), False
-        self._under_way = [
-            self._pool.submit(phase.work, phase.seconds, phase.pause)
-            for _ in range(phase.workers)
-        ]
+        submit = partial(self._pool.submit, phase.work, phase.seconds, phase.pause)
+        self._under_way = [submit() for _ in range(phase.workers)]
         while not is_over:
             is_over = not wait(self._under_way, TICK).not_done
             refuse_signals(self._ending)

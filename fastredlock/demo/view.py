@@ -14,7 +14,6 @@ from rich.text import Text
 from .play import Counts, Demo, Phase
 
 VOTES = ("GRANTED", "TAKEN", "FAILED", "SILENT", "PENDING")
-BAR_WIDTH = 16
 
 
 class _Console(Console):
@@ -31,7 +30,7 @@ class View(Progress):
         console = _Console(highlight=False)
         is_drawn = console.file.isatty() and not console.is_dumb_terminal
         super().__init__(
-            BarColumn(BAR_WIDTH),
+            BarColumn(16),
             TextColumn("{task.description}"),
             console=console,
             auto_refresh=False,
@@ -60,7 +59,7 @@ class View(Progress):
 
     def report(self, demo: Demo) -> None:
         """Print times, votes and the verdict."""
-        unlocked, locked = demo.unlocked, demo.locked
+        _, unlocked, locked, _ = demo.phases
         self.console.print("", _times(demo), "", _votes(locked.counts), "")
         for remark in _remarks(locked.counts):
             self.console.print(Text(f"  {remark}", style="dim"))
@@ -83,12 +82,13 @@ def _table(first: str, *names: str) -> Table:
 
 
 def _times(demo: Demo) -> Table:
+    _, _, locked, alone = demo.phases
     fail = ", 2 masters fail" if demo.local else ""
-    together = f"{demo.locked.workers} workers want the same lock{fail}"
+    together = f"{locked.workers} workers want the same lock{fail}"
     table = _table("how fast", "p50", "p99", "per second")
     for phase, title, waiting in (
-        (demo.alone, "one worker alone, nobody else wants the lock", ""),
-        (demo.locked, together, ", waiting for others included"),
+        (alone, "one worker alone, nobody else wants the lock", ""),
+        (locked, together, ", waiting for others included"),
     ):
         counts = phase.counts
         rate = f"{counts.acquire_us.total() / phase.seconds:,.0f}"
