@@ -70,9 +70,8 @@ class Connection:
                 self._socket.sendall(hiredis.pack_command(words))
             reply = self.read()
         except TimeoutError:
-            raise ServerError(
-                f"no reply to {words[0]}: paused or overloaded?"
-            ) from None
+            text = f"no reply to {words[0]}: paused or overloaded?"
+            raise ServerError(text) from None
         except OSError as error:
             raise ServerError(f"{words[0]}: {error.strerror or error}") from None
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(LAST):

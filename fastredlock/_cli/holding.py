@@ -192,10 +192,12 @@ def seen(locks: FastRedlock, name: str | bytes, permits: int | None) -> Holding 
     return Slots(name, locks.holders(name, permits=permits), permits)
 
 
-def lock_or_slots(locks: FastRedlock, name: str | bytes) -> Holding | Slots:
+def lock_or_slots(
+    locks: FastRedlock, name: str | bytes, permits: int | None = None
+) -> Holding | Slots:
     """Ask who holds a lock; where it is free, also of what semaphore it is the name."""
-    holding = Holding(name, locks.holders(name))
-    if holding.tokens or not holding.is_known:
+    holding = seen(locks, name, permits)
+    if isinstance(holding, Slots) or holding.tokens or not holding.is_known:
         return holding
     found = [*locks.holders(name, permits=MOST_PERMITS)]
     while found and not any(vote.token_hash for vote in found[-1]):

@@ -28,7 +28,7 @@ from .._options.settings import TAKES_NO_LOCKS
 from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
 from .connection import Connection, ServerError
-from .holding import Holding, Slots, lock_or_slots, seen
+from .holding import Holding, Slots, lock_or_slots
 from .parser import MASTERS_END, Parser, given_options, new_locks, new_reader, number
 
 if TYPE_CHECKING:
@@ -90,11 +90,7 @@ def who(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
-        holding = (
-            lock_or_slots(locks, asked.name)
-            if asked.permits is None
-            else seen(locks, asked.name, asked.permits)
-        )
+        holding = lock_or_slots(locks, asked.name, asked.permits)
     if asked.json:
         print(json.dumps(holding.as_json(), indent=2))
     else:
