@@ -49,6 +49,7 @@ def thawed() -> Iterator[None]:
     """Let in_memory() find the clients of test modules among all objects."""
     gc.unfreeze()
     yield
+    gc.collect()  # what is garbage by now would stay for ever
     gc.freeze()
 
 
