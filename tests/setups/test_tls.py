@@ -248,7 +248,7 @@ def test_file_when_it_does_not_exist_then_is_refused_before_any_io(said: str) ->
 # --- slices ---------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("piece", [1, 3, 17])
+@pytest.mark.parametrize("piece", [1, 17])
 def test_conversation_when_cut_into_pieces_then_rounds_are_won(
     make_locks: MakeLocks, tls_ports: list[int], options: str, piece: int
 ) -> None:
