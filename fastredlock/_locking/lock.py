@@ -102,8 +102,10 @@ class BaseLock(LockEntries):
             join = Join(lease, ttl)
             join.caller = self._driver.caller()
             return join
-        given = self._resource, ttl, timeout, self._encode, keep, True
-        return AcquireCall(self._driver, self._lease, *given)
+        resource, encode = self._resource, self._encode
+        return AcquireCall(
+            self._driver, self._lease, resource, ttl, timeout, encode, keep, True
+        )
 
     def _refused(self, acquire: AcquireCall) -> Exception:
         """Return what an entry raises where others hold the lock all the time."""

@@ -235,6 +235,13 @@ cdef object call_here(DriverFields driver):
     return driver.here()
 
 
+cdef object call_caller(Call self):
+    # The task that awaits it: one weak reference for each, as long as it is there.
+    if self.driver.runs_in_core:
+        return asyncio_caller(<AsyncioDriver>self.here)
+    return self.here.caller()
+
+
 cdef int call_abandon(Call self, object work) except -1:
     # Roll back what an awaited call has begun, or send its release all the same; of a
     # blocking one, by a function of C: no signal is looked at before its first line.
@@ -401,14 +408,14 @@ cdef object acquire_end(AcquireCall self):
     cdef Round round = self.round
     self.attempts = None
     if self.enters and not self.blocks:
-        self.caller = self.here.caller()
+        self.caller = call_caller(self)
     if round.verdict_code == VERDICT_WON:
         self.value = fields_lease(self.lease_type, self.driver, self.resource, round)
     if self.driver.observer is not no_observer:
         observer_on_acquired(self.driver.observer, self.resource, round)
-    if self.enters and self.value is not None:
-        self.is_entered = True
-        observer_notify(self.driver.observer, "entered", (self.resource,))
+        if self.enters and self.value is not None:
+            self.is_entered = True
+            observer_notify(self.driver.observer, "entered", (self.resource,))
     if self.keep is not None and self.value is not None:
         self.keep.begin(self.value)
 
@@ -468,7 +475,7 @@ cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
     # Whether a first try may queue. Not where the policy polls, nor where the attempts
     # refuse it or warn: its caller has entered a block of this key, or blocks a loop.
     cdef DriverFields driver = self.driver
-    if not driver.settings.retry.waits_in_turn:
+    if not driver.waits_in_turn:
         return False
     if self.blocks and running_loop() is not None:
         return False
@@ -477,9 +484,9 @@ cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
     if type(key) is Permits:
         return False
     entry = driver.entered.get(engine_keys(driver.engine, key))
-    return entry is None or (<tuple>entry)[0] != (
-        calling_thread() if self.blocks else self.here.caller()
-    )
+    if entry is None or self.blocks:
+        return entry is None or (<tuple>entry)[0] != calling_thread()
+    return (<tuple>entry)[0] is not call_caller(self)
 
 
 cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:

@@ -11,6 +11,8 @@ cdef extern from "Python.h":
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
     ctypedef struct PyFrameObject:
         pass
+    ctypedef struct MadeType "PyTypeObject":
+        object (*tp_new)(MadeType *, object, PyObject *)
     PyFrameObject *PyEval_GetFrame()
 
 cdef extern from *:
@@ -53,6 +55,7 @@ cdef class DriverFields:
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
     cdef TokenSource token_source        # likewise; None: the caller's function
+    cdef bint waits_in_turn              # likewise
 
     blocks = True        # its calls run to their end in the thread that makes them
 
@@ -62,6 +65,7 @@ cdef class DriverFields:
         self.observer = no_observer
         self.entered = {}
         self.default_terms = settings.default_terms
+        self.waits_in_turn = settings.retry.waits_in_turn
         self.token_source = engine.token_source = settings.token_source
         self.runs_in_core = True
 
@@ -294,14 +298,17 @@ cdef bint fields_is_dropped(LeaseFields lease) except -1:
 
 cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) except -1:
     # Notify the observer of a with block, unless it is that of a forked child's parent.
-    if lease._round.generation == current_generation:
+    if driver.observer is not no_observer and (
+        lease._round.generation == current_generation
+    ):
         observer_notify(driver.observer, event, (lease.resource,))
     return 0
 
 
 cdef object fields_lease(type lease_type, object driver, object resource, Round round):
     # Made without a call of its class: that takes 600 instructions, of 20,000 a pair.
-    cdef LeaseFields lease = <LeaseFields?>lease_type.__new__(lease_type)
+    cdef MadeType *made = <MadeType *><PyObject *>lease_type
+    cdef LeaseFields lease = <LeaseFields?>made.tp_new(made, (), NULL)
     lease._driver = driver
     lease.resource = resource
     lease._round = round

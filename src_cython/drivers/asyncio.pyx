@@ -57,12 +57,15 @@ cdef class AsyncioDriver:
 
     def __init__(self, Engine engine not None, loop):
         """Take the engine over from a loop that is closed, or another process's."""
-        from asyncio import current_task, get_running_loop      # long been imported
+        from asyncio import get_running_loop, tasks      # long been imported
 
         self.engine = engine
         self.loop = loop
         self.running_loop = get_running_loop
-        self.current_task = current_task
+        # A function of Python before 3.12, which looks into this dictionary.
+        self.current_task = tasks.current_task
+        if sys.version_info < (3, 12):
+            self.current_task = tasks._current_tasks.get
         self.generation = current_generation
         self.come = loop.create_future()
         self.come.set_result(None)
@@ -82,8 +85,7 @@ cdef class AsyncioDriver:
 
     def caller(self):
         """Return a weak reference to the task that runs now; None outside of tasks."""
-        task = self.current_task(self.loop)
-        return None if task is None else PyWeakref_NewRef(task, None)
+        return asyncio_caller(self)
 
     def is_over(self):
         """Whether another loop may take the engine over."""
@@ -451,6 +453,11 @@ cdef bint asyncio_is_here(AsyncioDriver self) except -1:
         if thread is not None and <unsigned long>thread == caller:
             return True
     return self.loop is self.running_loop()
+
+
+cdef object asyncio_caller(AsyncioDriver self):
+    task = self.current_task(self.loop)
+    return None if task is None else PyWeakref_NewRef(task, None)
 
 
 cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):

@@ -7,6 +7,7 @@ from types import SimpleNamespace
 import pytest
 from hiredis import Reader
 
+from fastredlock import Retry
 from fastredlock._core import (
     DriverFields,
     LeaseFields,
@@ -316,7 +317,9 @@ def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_befor
     gate.hear()
     gate.say(b":1\r\n")  # set
     gate.hear()
-    settings = SimpleNamespace(default_terms=first.terms, token_source=None)
+    settings = SimpleNamespace(
+        default_terms=first.terms, token_source=None, retry=Retry()
+    )
     driver = DriverFields(settings, gate.engine)
     ((release,), _) = begin_releases(
         driver, [LeaseFields(driver, "key", first)], "unknown"
