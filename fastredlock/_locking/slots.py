@@ -11,7 +11,7 @@ from typing import Any
 
 from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, undo
 from .._options.keys import LONGEST_RESOURCE, MOST_PERMITS, encode_resource
-from .._options.retry import number_of, refused
+from .._options.retry import number_of
 from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
 from .._reports.votes import MasterVote, Resource, holders_of, shown
 from ..errors import ConfigurationError
@@ -27,7 +27,9 @@ LONGEST_ACT_NS = 1_000_000_000
 def permits_of(permits: int) -> PermitsOf:
     """Return what makes the key of a slot of a resource, of so many permits."""
     if type(permits) is not int or not 1 <= permits <= MOST_PERMITS:
-        raise refused("permits", permits, f"a whole number from 1 to {MOST_PERMITS}")
+        raise ConfigurationError(
+            f"permits={permits!r}: allowed is a whole number from 1 to {MOST_PERMITS}"
+        )
     return PermitsOf(encode_slots, permits)
 
 

@@ -314,7 +314,9 @@ def timeout_to_ns(timeout: float | None) -> int | None:
         return None
     seconds = number_of(timeout)
     if not seconds >= 0:  # NaN compares as False
-        raise refused("timeout", timeout, "None (no limit) or 0 s (one try) and more")
+        raise ConfigurationError(
+            f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
+        )
     return None if seconds > LONGEST_TTL else int(seconds * NS_PER_S)
 
 
