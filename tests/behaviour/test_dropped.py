@@ -23,6 +23,12 @@ NOT_RELEASED = f"'{KEY}': its lease is dropped while it is valid, and was not re
 pytestmark = pytest.mark.filterwarnings("error")
 
 
+@pytest.fixture(autouse=True)
+def no_older_garbage() -> None:
+    """Let no warning of what an earlier test has left come in this one."""
+    gc.collect()
+
+
 def test_lease_when_dropped_alive_then_a_warning_names_it_and_no_token() -> None:
     locks = MemoryLocks()
     with pytest.warns(ResourceWarning, match=NOT_RELEASED) as noted:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any
@@ -35,6 +36,7 @@ from tests.support.masters import pause, stop
 from tests.support.noted import Noted, Raising, handled
 from tests.support.proxy import proxied, set_each
 from tests.support.threads import later
+from tests.support.waiters import counter
 from tests.support.waiting import SLACK, settled, turn, until, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
@@ -96,7 +98,13 @@ def test_acquire_when_it_had_to_wait_then_the_lease_knows_for_how_long(
 ) -> None:
     first = granted(locks.acquire(KEY))
     assert (first.attempts, first.waited > 0) == (1, True)
-    with later(0.1, first.release):
+
+    def release() -> None:
+        assert wait_until(lambda: counter(observed, "waits"))
+        time.sleep(0.1)  # the wait that is measured, or a part of it
+        first.release()
+
+    with later(0, release):
         lease = granted(observed.acquire(KEY, timeout=5))
     assert lease.attempts >= 2
     assert 0.1 <= lease.waited < 0.1 + 2 * SLACK

@@ -12,7 +12,7 @@ from fastredlock import FastRedlock
 from tests.cli.conftest import Terminal
 from tests.support.calls import granted
 from tests.support.fixtures import Servers
-from tests.support.keys import KEY, values
+from tests.support.keys import KEY, settled_values, values
 
 Open = Callable[..., Terminal]  # the fixture `terminal`
 
@@ -71,14 +71,16 @@ def test_terminal_when_the_lock_is_held_then_shows_what_is_waited_for(
 
 @pytest.mark.parametrize(("answer", "status"), [("n", 1), ("", 1), ("y", 0)])
 def test_break_when_asked_then_breaks_only_what_was_agreed_to(
-    terminal: Open, urls: list[str], answer: str, status: int
+    terminal: Open, urls: list[str], servers: Servers, answer: str, status: int
 ) -> None:
     with FastRedlock(urls[:3], owner="ann") as locks:
-        lease = granted(locks.acquire(KEY))
+        lease = granted(locks.acquire(KEY, ttl=60))  # by two; the third a bit later
+        assert settled_values(servers[:3], [lease.token] * 3) == [lease.token] * 3
         opened = terminal("break", KEY)
         opened.wait_for("[y/N]")
         asked = f"Break the lock of ann (token {lease.token_hash}, 3 of 3"
         assert asked in opened.seen
         opened.type(f"{answer}\n")
         assert opened.end() == status
-        assert (locks.holders(KEY)[0].owner is None) == (answer == "y")
+        left = None if answer == "y" else lease.token
+        assert settled_values(servers[:3], [left] * 3) == [left] * 3

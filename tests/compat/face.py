@@ -96,7 +96,7 @@ class LoopFace(Face):
 
     def usable(self, lock: Any) -> Any:
         """Return the lock as a blocking one."""
-        return Awaited(self.run, lock) if self.is_awaited else lock
+        return Awaited(lambda work: self.run(work()), lock) if self.is_awaited else lock
 
     def close(self) -> None:
         super().close()

@@ -10,6 +10,7 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -225,7 +226,10 @@ def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tri
         tries = sum(each.stats().rounds for each in many) - before
         assert tries < 30 * clients  # 500 were seen
         lease.release()
-    assert waiters.served == [f"{i}" for i in range(len(waiters.served))]
+    # In order, but for a process whose own try came just then: one each half second.
+    assert len(waiters.served) == (20 if clients == 1 else clients)
+    early = [a for a, b in pairwise(map(int, waiters.served)) if a > b]
+    assert len(early) <= (clients > 1), waiters.served
     assert is_over(servers)
 
 

@@ -38,7 +38,7 @@ class Stage:
             self._made.append(MemoryLocks(self.masters, **options))
         else:
             awaited = LoopMemoryLocks(self.masters, **options)
-            self._made.append(Awaited(self._thread.run, awaited))
+            self._made.append(Awaited(self._thread.call, awaited))
         return self._made[-1]
 
     def advance(self, seconds: float) -> None:

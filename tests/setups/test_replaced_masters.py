@@ -134,8 +134,8 @@ def test_quarantine_when_it_is_over_then_the_master_votes(
     make_locks: MakeLocks, proxies: list[Proxy], servers: Servers
 ) -> None:
     servers[1].flushall()
-    first = guarded(make_locks, proxies)
     began = time.monotonic()
+    first = guarded(make_locks, proxies)  # which begins it
     time.sleep(MAX_TTL)  # of the quarantine, on the server's clock
     clients = [first, guarded(make_locks, proxies)]
 

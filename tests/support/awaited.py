@@ -12,8 +12,9 @@ import gc
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from contextlib import suppress
+from functools import partial
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -65,21 +66,28 @@ class LoopThread:
 
     def run(self, work: Coroutine[Any, Any, Any]) -> Any:
         """Run a coroutine on the loop and return what it returns; blocks."""
+        return self.call(lambda: work)
+
+    def call(self, work: Callable[[], Coroutine[Any, Any, Any]]) -> Any:
+        """Make a coroutine on the loop, run it and return what it returns; blocks.
+
+        Made here, one that a signal handler interrupts would be dropped before it is
+        run, with a warning.
+        """
         if self._pid != os.getpid():  # a forked child has no such thread
             self._begin()
         begun: list[asyncio.Task[Any]] = []
+        ended: Future[Any] = Future()
 
-        async def noted() -> Any:
-            begun.append(asyncio.current_task())  # type: ignore[arg-type]
-            return await work
+        def begin() -> None:
+            begun.append(self.loop.create_task(work()))
+            begun[0].add_done_callback(partial(hand_over, ended))
 
-        future = None
         try:
-            future = asyncio.run_coroutine_threadsafe(noted(), self.loop)
-            return future.result()
+            self.loop.call_soon_threadsafe(begin)
+            return ended.result()
         except BaseException:
-            # An interrupt may come before the future has its name: the task is known.
-            if future is None or not future.done():
+            if not ended.done():  # interrupted
                 with suppress(CancelledError):
                     asyncio.run_coroutine_threadsafe(
                         self._give_up(begun), self.loop
@@ -111,6 +119,16 @@ class LoopThread:
         assert not self.complaints, self.complaints
 
 
+def hand_over(to: Future[Any], task: asyncio.Task[Any]) -> None:
+    """Let a thread that waits have the outcome of a task."""
+    if task.cancelled():
+        to.set_exception(CancelledError())
+    elif (error := task.exception()) is not None:
+        to.set_exception(error)
+    else:
+        to.set_result(task.result())
+
+
 # Methods of the awaitable client, its leases and what tells of a loss, that are awaited
 # or need the loop. All other calls are made at once, where the test is.
 ON_LOOP = {
@@ -123,11 +141,13 @@ ON_LOOP = {
 class Awaited:
     """An awaitable object behind a blocking face; what its calls return is one, too.
 
-    `run` runs a coroutine to its end.
+    `run` runs to its end the coroutine that a function makes.
     """
 
     def __init__(
-        self, run: Callable[[Coroutine[Any, Any, Any]], Any], awaitable: Any
+        self,
+        run: Callable[[Callable[[], Coroutine[Any, Any, Any]]], Any],
+        awaitable: Any,
     ) -> None:
         vars(self).update(_run=run, _awaitable=awaitable)
 
@@ -142,10 +162,11 @@ class Awaited:
             if name.endswith("_each"):
                 arguments = tuple(map(bare, arguments))
             if name in ON_LOOP:
-                return self._faced(self._run(awaited(value, *arguments, **options)))
+                work = partial(awaited, value, *arguments, **options)
+                return self._faced(self._run(work))
             result = value(*arguments, **options)
             if inspect.isawaitable(result):
-                result = self._run(awaited(lambda: result))
+                result = self._run(partial(awaited, lambda: result))
             return self._faced(result)
 
         return call
@@ -168,10 +189,10 @@ class Awaited:
         return self._awaitable.__reduce__()
 
     def __enter__(self) -> Any:
-        return self._faced(self._run(awaited(self._awaitable.__aenter__)))
+        return self._faced(self._run(partial(awaited, self._awaitable.__aenter__)))
 
     def __exit__(self, *error: Any) -> Any:
-        return self._run(awaited(self._awaitable.__aexit__, *error))
+        return self._run(partial(awaited, self._awaitable.__aexit__, *error))
 
 
 async def awaited(method: Callable[..., Any], *arguments: Any, **options: Any) -> Any:
@@ -189,4 +210,4 @@ def bare(leases: Any) -> Any:
 
 
 def awaited_locks(thread: LoopThread, *args: Any, **options: Any) -> Any:
-    return Awaited(thread.run, FastRedlock(*args, **options))
+    return Awaited(thread.call, FastRedlock(*args, **options))

@@ -23,10 +23,14 @@ def wait_until(claim: Callable[[], object], within: float = PATIENCE) -> bool:
 
 
 def settled(read: Callable[[], T], wanted: T, within: float = PATIENCE) -> T:
-    """Read until it is as wanted, or time is up; return what was read last."""
-    deadline = time.monotonic() + within
-    while (found := read()) != wanted and time.monotonic() < deadline:
+    """Read until it is as wanted, or time is up; return what was read last.
+
+    The last look begins behind that time: one before may itself have stood still.
+    """
+    deadline, is_last = time.monotonic() + within, False
+    while (found := read()) != wanted and not is_last:
         time.sleep(0.002)  # between two looks
+        is_last = time.monotonic() >= deadline
     return found
 
 
