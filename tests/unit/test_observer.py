@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
@@ -172,6 +172,7 @@ BOUNDS = st.lists(st.integers(-4, 40).map(lambda n: n / 8), min_size=1, unique=T
 AMOUNTS = st.lists(st.integers(-10, 60).map(lambda n: n / 8))
 
 
+@settings(deadline=None)  # a loaded machine makes no example wrong
 @given(BOUNDS.map(sorted), AMOUNTS, AMOUNTS, AMOUNTS)
 def test_tally_of_any_amounts_is_that_of_a_histogram(
     bounds: list[float], waits: list[float], holds: list[float], margins: list[float]

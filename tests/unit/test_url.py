@@ -16,7 +16,7 @@ import pytest
 import redis
 import redis.asyncio as aioredis
 import redis.sentinel
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastredlock._options.masters import Endpoint, TLSSettings, parse_masters
@@ -255,6 +255,7 @@ def test_same_server_twice_is_refused_with_both_positions(
 # ---- no secrets in what is shown
 
 
+@settings(deadline=None)  # a loaded machine makes no example wrong
 @given(st.data())
 def test_url_built_from_parts_is_read_back(data: st.DataObject) -> None:
     username, password = data.draw(anything), data.draw(anything)
@@ -283,6 +284,7 @@ def test_url_built_from_parts_is_read_back(data: st.DataObject) -> None:
         "user:{}@host",
     ],
 )
+@settings(deadline=None)
 @given(password=broken_passwords)
 def test_password_is_never_shown_when_it_breaks_a_url(
     template: str, password: str
@@ -292,6 +294,7 @@ def test_password_is_never_shown_when_it_breaks_a_url(
         assert MARKER not in all_that_is_shown(masters)
 
 
+@settings(deadline=None)
 @given(password=passwords)
 def test_password_is_never_shown_when_the_host_is_forgotten(password: str) -> None:
     # With a digit first or an '@' in it, the rest cannot be told from port and host.
@@ -317,6 +320,7 @@ def test_password_is_never_shown_when_it_stands_in_another_place(
     assert "99999" not in said
 
 
+@settings(deadline=None)
 @given(password=passwords)
 def test_password_is_never_shown_when_it_is_a_setting(password: str) -> None:
     good = {"host": "h", "password": password, "ssl": True, "ssl_password": password}
