@@ -294,6 +294,8 @@ cdef int master_on_failed_reply(
     if self.is_proven:
         self.failures = 0
     if round_may_repeat(round):
+        if round.operation_code == OPERATION_RELEASE:      # of a queue that has moved
+            entry.is_second |= in_flight_releases(self.in_flight, round.token)
         if form_is_native(entry.form) and not self.is_native_alone:
             # The script may be allowed to do what the command is not.
             if text_is_for_good(error):

@@ -237,6 +237,21 @@ def test_native_command_that_is_refused_is_repeated_as_the_script_of_no_gate() -
     assert release.verdict is Verdict.WON
 
 
+def test_release_that_is_repeated_behind_that_of_the_moved_queue_counts() -> None:
+    # Seen: "gone", of a lock that nobody else had deleted (seed 2014491).
+    gates = Gates(native=VALKEY)
+    release = gates.release(gates.take())
+    for each in (GATE, NEXT, LAST):
+        gates.hear(each)
+    gates.say(GATE, b":5\r\n")  # deleted, and the queue is at the next master
+    assert len(gates.hear(NEXT)) == 1
+    gates.say(NEXT, NOPERM)
+    assert [words[:2] for words in gates.hear(NEXT)] == [[b"EVAL", scripts.RELEASE]]
+    gates.say(LAST, b":0\r\n")
+    gates.say(NEXT, b":1\r\n:0\r\n")
+    assert release.verdict is Verdict.WON
+
+
 def test_gate_that_has_lost_the_script_is_sent_its_text() -> None:
     gate = Gate(native=VALKEY)
     lease = gate.take()
