@@ -97,7 +97,7 @@ def copied(
     call = f"{given.pop(0)}.{name}" if indent else name
     call += f"({', '.join(given)})"
     call = f"await {call}" if words[0] == "async" else call
-    is_void = "void" in words[: words.index("(")]
+    is_void = not {"void", "__init__"}.isdisjoint(words[: words.index("(")])
     jump = f"{call}; return" if is_void else f"return {call}"
     above = source.text[:start].rstrip("\n").rfind("\n") + 1
     is_decorated = source.text[above:start].lstrip().startswith("@")
