@@ -262,7 +262,8 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
                 _look_at_failover(connection, report, endpoint.failover_ns)
             _measure_delay(connection, report, wanted)
             if report.may_vote:
-                try_rights(connection, report, wanted.key, wanted.key_prefix)
+                marker = MARKERS[is_endpoint]
+                try_rights(connection, report, wanted.key, wanted.key_prefix, marker)
             _look_for_a_step(report, ahead, _ahead(connection))
             if report.may_vote:
                 try_waiting(connection, report, wanted.key_prefix)
@@ -476,7 +477,9 @@ class Trial(NamedTuple):
     words: Sequence[object]
 
 
-def try_rights(connection: Connection, report: Report, begin: str, prefix: str) -> None:
+def try_rights(
+    connection: Connection, report: Report, begin: str, prefix: str, marker: str
+) -> None:
     """Try all; note each need that is not met, once."""
     key = f"{prefix}{begin}{os.urandom(8).hex()}"
     reply = connection.ask("SET", key, TOKEN, "NX", "PX", TTL_MS)
@@ -493,7 +496,7 @@ def try_rights(connection: Connection, report: Report, begin: str, prefix: str) 
     if not _may_release(connection, report, native):
         return
     reported: set[Need] = set()
-    for trial in [*_trials(key, prefix), *native]:
+    for trial in [*_trials(key, prefix, marker), *native]:
         reply = connection.ask(*trial.words)
         if not isinstance(reply, hiredis.ReplyError):
             continue
@@ -560,7 +563,7 @@ def _is_of_keys(error: str) -> bool:
     return _is_of_rights(error) and " key" in error
 
 
-def _trials(key: str, prefix: str) -> list[Trial]:
+def _trials(key: str, prefix: str, marker: str) -> list[Trial]:
     second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
     channel = f"{prefix}fastredlock:waiter:{process}"
     load = "SCRIPT", "LOAD", scripts.EXTEND
@@ -588,9 +591,9 @@ def _trials(key: str, prefix: str) -> list[Trial]:
         script(TURNS, "RELEASE_AND_NOTIFY", (key,), TOKEN, process),
         script(TURNS, "LEAVE_QUEUE", (key,), process),
         Trial(FENCED, "the script ACQUIRE_AGAIN with fencing", numbered),
-        # The marker is there, so that it writes nothing.
+        # This one's marker is there, so that it writes nothing.
         script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
-        Trial(GUARD, "GET", ("GET", "fastredlock:voter")),
+        Trial(GUARD, "GET", ("GET", marker)),
         Trial(GUARD, "PTTL", ("PTTL", "fastredlock:quarantine")),
         Trial(NEIGHBOURS, "PUBSUB NUMSUB", ("PUBSUB", "NUMSUB", channel)),
         Trial(KILL, "CLIENT KILL", ("CLIENT", "KILL", "ID", 2**62)),

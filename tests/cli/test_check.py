@@ -257,6 +257,17 @@ def test_check_when_the_user_has_what_is_needed_then_nothing_is_wrong(
     assert {line.split(":")[0] for line in out.splitlines()[4:]} == levels
 
 
+def test_check_when_a_service_has_another_marker_then_that_is_asked_for(
+    call: Call, three: LocalMasters
+) -> None:
+    rules = "resetchannels ~app:* &app:* +@all ~fastredlock:quarantine"
+    url = as_user(three.urls[0], f"{rules} ~fastredlock:voter")
+    options = "--key-prefix", "app:"
+    assert "max_ttl cannot be used" not in check(call, url, options=options)[1]
+    of_service = f"{url}{'&' if '?' in url else '?'}failover_window=2"
+    assert "max_ttl cannot be used" in check(call, of_service, options=options)[1]
+
+
 # --- logins and TLS -------------------------------------------------------------------
 
 NO_LOGIN = "NOAUTH no password was given: redis://user:password@host"
