@@ -301,19 +301,6 @@ cdef int in_flight_fail_oldest(
     return round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
 
 
-cdef bint in_flight_releases(InFlight self, bytes token) except -1:
-    # Whether a release of this token is under way.
-    cdef uint32_t i
-    cdef Round round
-    for i in range(self.count):
-        round = in_flight_at(self, i)
-        if round is not None and round.operation_code == OPERATION_RELEASE and (
-            round.token == token
-        ):
-            return True
-    return False
-
-
 cdef bint in_flight_is_overdue(
     InFlight self, int64_t polled_before_ns, int64_t now_ns
 ) noexcept:

@@ -222,10 +222,12 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
     if round is None:
         return master_on_other_reply(self, entry, reply, now_ns)
     vote = vote_of(reply_kind(round, entry.form, entry.is_second), reply)
-    if entry.is_second and vote == VOTE_TAKEN and (
-        round.operation_code == OPERATION_RELEASE
+    if vote == VOTE_TAKEN and round.operation_code == OPERATION_RELEASE and (
+        entry.is_second or (round.deleted_at >> self.index) & 1
     ):
         vote = VOTE_GRANTED      # deleted then: it was sent where the key could exist
+    elif vote == VOTE_GRANTED and round.follows is not None:
+        round.follows.deleted_at |= <uint64_t>1 << self.index
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return master_end_by_reply(
             self, round, reply_text(reply), odd_text(reply), entry.key_until_ns, True,
@@ -294,8 +296,6 @@ cdef int master_on_failed_reply(
     if self.is_proven:
         self.failures = 0
     if round_may_repeat(round):
-        if round.operation_code == OPERATION_RELEASE:      # of a queue that has moved
-            entry.is_second |= in_flight_releases(self.in_flight, round.token)
         if form_is_native(entry.form) and not self.is_native_alone:
             # The script may be allowed to do what the command is not.
             if text_is_for_good(error):

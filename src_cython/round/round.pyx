@@ -103,6 +103,8 @@ cdef class Round:
     cdef byte_bint is_rolled_back
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
+    cdef Round follows                   # ...of a moved queue: this one notifies for it
+    cdef uint64_t deleted_at             # ...masters where one that follows deleted
     cdef byte_bint is_held               # ...it has its verdict, and waits for its gate
     cdef uint8_t our_entry               # what becomes of ours at its gate
 
