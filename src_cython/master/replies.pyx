@@ -223,11 +223,13 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_other_reply(self, entry, reply, now_ns)
     vote = vote_of(reply_kind(round, entry.form, entry.is_second), reply)
     if vote == VOTE_TAKEN and round.operation_code == OPERATION_RELEASE and (
-        entry.is_second or (round.deleted_at >> self.index) & 1
+        entry.is_second or round.deleted_at == 1 + self.index
     ):
         vote = VOTE_GRANTED      # deleted then: it was sent where the key could exist
-    elif vote == VOTE_GRANTED and round.follows is not None:
-        round.follows.deleted_at |= <uint64_t>1 << self.index
+    elif vote == VOTE_GRANTED and round.operation_code == OPERATION_RELEASE and (
+        type(round.lease_state) is Round
+    ):
+        (<Round>round.lease_state).deleted_at = <uint8_t>(1 + self.index)
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return master_end_by_reply(
             self, round, reply_text(reply), odd_text(reply), entry.key_until_ns, True,

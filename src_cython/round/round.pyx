@@ -68,7 +68,9 @@ cdef class Round:
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
     cdef readonly object lease_state     # see keep_lease_state; of an EXTEND or a
-    #                                      RELEASE, the round of its lease
+    #                                      RELEASE, the round of its lease; of one that
+    #                                      notifies where a queue has moved, the RELEASE
+    #                                      that it follows
     cdef readonly object entered_by      # of an `async with` by this lease: a weak
     #                                      reference to the task; or None
     cdef list closed_list                # where it goes when it closes, or None
@@ -103,10 +105,10 @@ cdef class Round:
     cdef byte_bint is_rolled_back
     cdef byte_bint needs_all             # closed by all answers or by time alone
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
-    cdef Round follows                   # ...of a moved queue: this one notifies for it
-    cdef uint64_t deleted_at             # ...masters where one that follows deleted
     cdef byte_bint is_held               # ...it has its verdict, and waits for its gate
     cdef uint8_t our_entry               # what becomes of ours at its gate
+    cdef uint8_t deleted_at              # a RELEASE: 1 + the master at which the one
+    #                                      that follows it deleted the key; 0: none
 
     def __init__(
         self, int operation, bytes resource not None, bytes token not None,

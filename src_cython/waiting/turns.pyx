@@ -329,7 +329,7 @@ cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1
             engine_notify_at_gate(self, notifying, now_ns)
             self.is_notifying = True
             notifying.may_hold = <uint64_t>1 << gate
-            notifying.follows = round
+            notifying.lease_state = round
             engine_queue(self, notifying, notifying.may_hold, True, now_ns)
     master.moved = []
 
