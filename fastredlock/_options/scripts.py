@@ -66,6 +66,7 @@ def scripts_of(file: str, prefix: bytes = b"") -> dict[str, Script]:
     }
 
 
+@lru_cache(64)  # a server in memory asks for it at each script that it loads
 def hashed(source: bytes) -> Script:
     return Script(source, sha1(source, usedforsecurity=False).hexdigest().encode())
 

@@ -25,7 +25,7 @@ ENDED = {  # by a timer of its own
     -signal.SIGALRM: f"stands still: no end after {LONGEST_REAL_S} s of real time",
 }
 SEEDS_AT_ONCE = 64
-COLLECT_EVERY = 16  # seeds
+COLLECT_EVERY = 64  # seeds
 PROGRESS_EVERY_S = 10.0
 
 
