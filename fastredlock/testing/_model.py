@@ -19,6 +19,7 @@ from collections.abc import Callable
 from functools import cache
 from math import inf
 from typing import Any
+from weakref import proxy
 
 from .._options.scripts import hashed
 
@@ -418,7 +419,7 @@ class Model:
         self.started_s: int = started_s
         self.loaded: dict[bytes, Callable[..., Any]] = {}  # by SHA1
         self.pushes: Pushes = Pushes()
-        self.keys.pushes = self.pushes
+        self.keys.pushes = proxy(self.pushes)  # listeners hold this model: see Lua
         self.killed: set[object] = set()  # connections
         self._clients: dict[int, object] = {}  # connections, by client id
         self._ids = 0

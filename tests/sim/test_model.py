@@ -7,11 +7,14 @@ connection; what is under each name is compared after each four commands.
 
 from __future__ import annotations
 
+import gc
 import random
+import weakref
 from collections.abc import Callable, Iterator
 from hashlib import sha1
 from itertools import islice
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import hiredis
@@ -403,3 +406,14 @@ def test_server_when_it_comes_back_then_gets_nothing_of_an_old_connection() -> N
     stage.restart(0)
     stage.world.run(stage.world.now_ns + S)
     assert connection.answered == answered
+
+
+def test_model_is_freed_when_a_connection_that_holds_it_listens():
+    model = Model()
+    listener = SimpleNamespace(model=model)
+    model.execute([b"SUBSCRIBE", b"channel"], listener, 0)
+    model.execute([b"EVAL", b"return 1", b"0"], listener, 0)
+    is_alive = weakref.ref(model)
+    del model, listener
+    gc.collect()
+    assert is_alive() is None
