@@ -33,11 +33,8 @@ def is_portable():
 
 
 cdef void sleep_ns(int64_t duration_ns) noexcept:
-    cdef timespec duration
-    duration.tv_sec = duration_ns // NS_PER_S
-    duration.tv_nsec = duration_ns % NS_PER_S
     with nogil:
-        nanosleep(&duration, NULL)
+        poll_for(NULL, 0, duration_ns)
 
 
 cdef enum:

@@ -24,7 +24,7 @@ from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strerror
 from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
 from posix.signal cimport SIG_SETMASK, sigfillset, sigset_t
-from posix.time cimport CLOCK_REALTIME, clock_gettime, nanosleep, timespec
+from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close, getpid
 
 cdef extern from "Python.h":

@@ -5,9 +5,8 @@ other systems. On Linux a name is its system call and nothing else.
 """
 
 from cpython.pythread cimport PyThread_type_lock
-from libc.stdint cimport uint32_t
+from libc.stdint cimport int64_t, uint32_t
 from posix.signal cimport sigset_t
-from posix.time cimport timespec
 
 
 cdef extern from "<errno.h>" nogil:
@@ -23,7 +22,7 @@ cdef extern from "<poll.h>" nogil:
 cdef extern from "system/system.h" nogil:
     enum: IS_PORTABLE      # 1: the twins of Linux's calls, and no epoll
     enum: SYSTEM_CLOCK     # monotonic, and goes on during suspend where there is one
-    int poll_for(pollfd *fds, unsigned long count, const timespec *timeout)
+    int poll_for(pollfd *fds, unsigned long count, int64_t timeout_ns)
     ssize_t random_draw(void *data, size_t size)      # up to 256 bytes; -1 and errno
     int end_with_parent_by(int signal)                # -1 and errno: not here
     int socket_open(int family)                       # non-blocking; -1 and errno

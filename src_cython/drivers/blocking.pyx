@@ -793,7 +793,6 @@ cdef int blocking_watch_once(Engine self) except -1:
 cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
     # Another thread may close one meanwhile: nothing is read here.
     cdef pollfd polled[MAX_MASTERS]
-    cdef timespec left
     cdef int i
     left_ns = max(left_ns, <int64_t>0)
     if greenlet_hub_caller() != 0:
@@ -803,13 +802,9 @@ cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
         return greenlet_hub_wait(readable, [], max(left_ns, <int64_t>BUSY_NS))
     for i in range(self.master_count):
         polled[i].fd = self.links[i].fd
-        polled[i].events = POLLIN
-        if link_wants_to_write(self.links[i]):
-            polled[i].events = POLLIN | POLLOUT
-    left.tv_sec = left_ns // NS_PER_S
-    left.tv_nsec = left_ns % NS_PER_S
+        polled[i].events = link_wanted(self.links[i])
     with nogil:
-        poll_for(polled, self.master_count, &left)
+        poll_for(polled, self.master_count, left_ns)
     return 0
 
 

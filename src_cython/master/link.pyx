@@ -375,7 +375,6 @@ cdef int links_poll(
     # is left alone.
     cdef int i, error = 0, found = 0
     cdef int64_t now_ns = clock_ns(), left_ns
-    cdef timespec timeout
     cdef Link *link
     for i in range(count):
         link = links[i]
@@ -386,10 +385,8 @@ cdef int links_poll(
     polled[count].events = POLLIN
     polled[count].revents = 0
     left_ns = min(max(deadline_ns - now_ns, <int64_t>0), <int64_t>SLEEP_LIMIT_NS)
-    timeout.tv_sec = left_ns // NS_PER_S
-    timeout.tv_nsec = left_ns % NS_PER_S
     if not waker_is_set_before_sleep(waker) and (
-        poll_for(polled, count + 1, &timeout) < 0
+        poll_for(polled, count + 1, left_ns) < 0
     ):
         error = -errno
     waker.is_sleeping = 0

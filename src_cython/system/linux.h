@@ -14,12 +14,17 @@
 /* Goes on during suspend, as the servers' ttl does (clock_gettime(2)). */
 #define SYSTEM_CLOCK CLOCK_BOOTTIME
 
-#define poll_for(fds, count, timeout) ppoll(fds, count, timeout, NULL)
 #define random_draw(data, size) getrandom(data, size, 0)
 
 /* The signal that ends a process when the thread that forked it has ended; it outlasts
    exec (prctl(2)). */
 #define end_with_parent_by(signal) prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+
+static inline int poll_for(struct pollfd *fds, unsigned long count, int64_t timeout_ns)
+{
+    struct timespec timeout = {timeout_ns / 1000000000, timeout_ns % 1000000000};
+    return ppoll(fds, count, &timeout, NULL);
+}
 
 typedef struct {
     int fd;

@@ -25,10 +25,9 @@
 #endif
 
 /* Rounded up: a wait that ends too early is repeated, again and again. */
-static inline int poll_for(struct pollfd *fds, unsigned long count,
-                           const struct timespec *timeout)
+static inline int poll_for(struct pollfd *fds, unsigned long count, int64_t timeout_ns)
 {
-    int64_t ms = (int64_t)timeout->tv_sec * 1000 + (timeout->tv_nsec + 999999) / 1000000;
+    int64_t ms = (timeout_ns + 999999) / 1000000;
     return poll(fds, (nfds_t)count, ms > INT_MAX ? INT_MAX : (int)ms);
 }
 
