@@ -156,12 +156,11 @@ class Round:
     is_won: Final[bool]
     is_finished: Final[bool]
     is_submitted: Final[bool]
-    lease_state: Final[Any]
+    lease_state: Any
+    needs_all: bool
     entered_by: Final[ReferenceType[Any] | None]
-    def keep_lease_state(self, state: _T) -> _T: ...
     verdict: Final[Verdict]
     def votes(self) -> list[tuple[Vote, Any, float | None]]: ...
-    def wait_for_all(self) -> None: ...
     def wait_in_turn(
         self,
         since_ns: int,
@@ -364,7 +363,6 @@ class Batch:
     rounds: Final[list[Round]]
     is_finished: Final[bool]
     failure: Final[Round | None]
-    def won(self) -> list[Round | None]: ...
 
 def new_acquires(
     engine: Engine,

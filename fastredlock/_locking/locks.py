@@ -437,7 +437,7 @@ def breaking(
     key = encode_resource(resource)  # without the key_prefix that `inspected` has
     held = driver.engine.new_adopted(key, token, inspected.terms)
     release = driver.engine.new_release(held, inspected.terms)
-    release.wait_for_all()
+    release.needs_all = True
     yield partial(driver.run, release)
     return broken(release)
 

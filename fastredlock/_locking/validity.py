@@ -40,7 +40,7 @@ def validity_of(lease: LeaseFields) -> Validity:
     is everybody's.
     """
     made: Validity | None = lease._round.lease_state
-    return made or lease._round.keep_lease_state(Validity(lease))
+    return made or set_first(lease._round, "lease_state", Validity(lease))
 
 
 def extended(lease: LeaseFields) -> Validity:

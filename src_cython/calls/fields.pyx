@@ -177,8 +177,8 @@ def calling_thread():
     task = None if loop is None else modules["asyncio"].current_task(loop)
     if task is not None:
         return thread, PyWeakref_NewRef(task, None)
-    greenlet = greenlet_hub_current()
-    return thread if greenlet is None else PyWeakref_NewRef(greenlet, None)
+    greenlet_hub_caller()      # looks whether the program is patched
+    return thread if patching is None else PyWeakref_NewRef(patching.current(), None)
 
 
 cdef object frame_at(int depth):
@@ -226,10 +226,8 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     cdef dict entered = (<DriverFields>lease._driver).entered
     try:
         entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
-        if grant.keys is None:
-            entered[grant.resource] = entry
-        else:
-            entered.update(dict.fromkeys(grant.keys, entry))
+        for key in grant.keys or (grant.resource,):
+            entered[key] = entry
     except MemoryError:
         pass
     return 0

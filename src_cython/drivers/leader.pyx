@@ -418,12 +418,6 @@ cdef size_t greenlet_hub_caller() noexcept:
     return 0 if hub is None or current is hub else <size_t><void *>current
 
 
-cdef object greenlet_hub_current():
-    # The greenlet that calls, be it the hub's; None where the program is not patched.
-    greenlet_hub_caller()
-    return None if patching is None else patching.current()
-
-
 cdef bint is_patched(object library, str name) except -1:
     has = getattr(library, name, None)
     return has is not None and (has("socket") or has("select"))

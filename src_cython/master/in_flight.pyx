@@ -224,6 +224,7 @@ cdef int in_flight_push(
     InFlight self, Round round, InFlightEntry entry, int64_t now_ns
 ) except -1:
     cdef uint32_t i
+    cdef int64_t timeout_ns, least_ns = OVERDUE_AT_LEAST_NS
     cdef InFlightEntry *grown
     if self.count == self.capacity:
         grown = <InFlightEntry *>malloc(2 * self.capacity * sizeof(InFlightEntry))
@@ -237,11 +238,13 @@ cdef int in_flight_push(
         self.capacity *= 2
     entry.round = NULL
     entry.sent_ns = now_ns
-    entry.overdue_ns = now_ns + OVERDUE_AT_LEAST_NS
     if round is not None:
         Py_INCREF(round)
         entry.round = <PyObject *>round
-        entry.overdue_ns = now_ns + round_overdue_ns(round)
+        # Two round timeouts, at least 1 s, and no more than 1 s beyond the first.
+        timeout_ns = round.terms.timeout_ns
+        least_ns = max(least_ns, timeout_ns + min(timeout_ns, least_ns))
+    entry.overdue_ns = now_ns + least_ns
     self.entries[(self.first + self.count) & (self.capacity - 1)] = entry
     self.count += 1
     self.link.in_flight = self.count

@@ -142,10 +142,7 @@ cdef class Counters:
         """Per operation, to PING: how many rounds ended WON, TAKEN, UNREACHABLE and
         TOO_LATE."""
         return tuple([
-            tuple([
-                self.ended[operation][verdict]
-                for verdict in range(VERDICT_WON, VERDICT_TOO_LATE + 1)
-            ])
+            tuple([n for n in self.ended[operation][VERDICT_WON:VERDICT_TOO_LATE + 1]])
             for operation in range(OPERATION_PING + 1)
         ])
 
@@ -285,13 +282,10 @@ cdef class Master:
 
 
 cdef tuple master_health(Master self):
-    cdef int i, count
-    server_info, clock = self.server_info, self.clock
-    reason = self.reason or self.last_error
-    count = <int>min(self.sample_count, <uint32_t>SAMPLES)
-    samples = sorted([self.samples[i] for i in range(count)])
+    cdef uint32_t count = min(self.sample_count, <uint32_t>SAMPLES)
     return (
-        self.name, MasterState(self.state_code), reason, server_info, clock, samples,
+        self.name, MasterState(self.state_code), self.reason or self.last_error,
+        self.server_info, self.clock, sorted([us for us in self.samples[:count]]),
         self.silent_at_ns > self.heard_ns, self.restart_guard.until_ns,
         self.refusal, self.refused_until_ns, self.lost_at_ns,
     )

@@ -67,10 +67,10 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
-    cdef readonly object lease_state     # see keep_lease_state; of an EXTEND or a
-    #                                      RELEASE, the round of its lease; of one that
-    #                                      notifies where a queue has moved, the RELEASE
-    #                                      that it follows
+    cdef public object lease_state       # the lease's record, which the shell sets; of
+    #                                      an EXTEND or a RELEASE, the round of its
+    #                                      lease; of one that notifies where a queue has
+    #                                      moved, the RELEASE that it follows
     cdef readonly object entered_by      # of an `async with` by this lease: a weak
     #                                      reference to the task; or None
     cdef list closed_list                # where it goes when it closes, or None
@@ -103,7 +103,8 @@ cdef class Round:
     cdef byte_bint is_connecting         # waits for all connections: they are decided
     #                                      when it is opened, or closed with no question
     cdef byte_bint is_rolled_back
-    cdef byte_bint needs_all             # closed by all answers or by time alone
+    cdef public byte_bint needs_all      # closed by all answers or by time alone: of a
+    #                                      release that reports on each
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
     cdef byte_bint is_held               # ...it has its verdict, and waits for its gate
     cdef uint8_t our_entry               # what becomes of ours at its gate
@@ -168,16 +169,6 @@ cdef class Round:
             answered_us = self.cells[i].answered_us
             votes.append((Vote(vote), detail, answered_us / 1e3 or None))
         return votes
-
-    def keep_lease_state(self, state):
-        """Keep the lease's state, in one step; return the one that was kept first."""
-        if self.lease_state is None:
-            self.lease_state = state
-        return self.lease_state
-
-    def wait_for_all(self):
-        """Close by all answers, or by time alone: of a release that reports on each."""
-        self.needs_all = True
 
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
@@ -278,12 +269,6 @@ cdef size_t round_size(Round self) noexcept:
     for key in self.keys:
         size += <size_t>PyBytes_GET_SIZE(<bytes>key)
     return size
-
-
-cdef inline int64_t round_overdue_ns(Round round) noexcept:
-    # Two round timeouts, at least 1 s, and no more than 1 s beyond the first.
-    cdef int64_t timeout_ns = round.terms.timeout_ns, least_ns = OVERDUE_AT_LEAST_NS
-    return max(least_ns, timeout_ns + min(timeout_ns, least_ns))
 
 
 # --- judge ----------------------------------------------------------------------------
@@ -607,13 +592,6 @@ cdef class Batch:
             self.window = min(self.window, max(
                 <int>WINDOW_LEAST, <int>(round.terms.timeout_ns // ROUND_SHARE_NS)
             ))
-
-    def won(self):
-        """List the rounds, None in place of each that was not won."""
-        return [
-            round if (<Round>round).verdict_code == VERDICT_WON else None
-            for round in self.rounds
-        ]
 
 
 cdef Round batch_next(Batch self):

@@ -65,7 +65,7 @@ def test_batch_when_all_are_answered_then_is_finished_and_each_is_won(
     answer(engine, b"+OK\r\n")
     assert batch.is_finished
     assert (batch.failure, verdicts(batch)) == (None, {Verdict.WON})
-    assert batch.won() == batch.rounds
+    assert all(round.is_won for round in batch.rounds)
     assert [r.valid_until_ns for r in batch.rounds] == [T0 + 10 * S - 102 * MS] * 3
 
 
@@ -97,7 +97,7 @@ def test_batch_when_some_are_taken_then_goes_on_and_rolls_those_back(
     sent(engine)
     answer(engine, b"+OK\r\n_\r\n+OK\r\n")
     assert batch.is_finished
-    assert [r is not None for r in batch.won()] == [True, False, True]
+    assert [round.is_won for round in batch.rounds] == [True, False, True]
     assert sent(engine, 2) == [(b"EVAL", b"k1")]
 
 

@@ -49,7 +49,7 @@ IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "blocking_run_work", "leader_await"),
     *("master_begin_preparing", "preparing_begin"),
     "engine_is_watched",
-    *("greenlet_hub_caller", "greenlet_hub_current", "greenlet_hub_wait", "is_patched"),
+    *("greenlet_hub_caller", "greenlet_hub_wait", "is_patched"),
     *("greenlet_hub_of_eventlet", "greenlet_hub_of_gevent"),
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
@@ -59,7 +59,7 @@ AT_THE_EXIT = {
 }
 # The code of gevent or eventlet: a leader waits in its hub between two passes.
 OF_THE_HUB = {
-    *("greenlet_hub_caller", "greenlet_hub_current", "greenlet_hub_wait"),
+    *("greenlet_hub_caller", "greenlet_hub_wait"),
     *("greenlet_hub_of_eventlet", "greenlet_hub_of_gevent", "is_patched"),
 }
 PRINTED = {"__Pyx_WriteUnraisable"}
