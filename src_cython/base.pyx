@@ -55,7 +55,6 @@ cdef int draw(void *drawn, int size) except -1:
         if errno != EINTR:
             raise OSError(errno, "random_draw")
         PyErr_CheckSignals()
-    return 0
 
 
 # Counts the forks between the first process and this one. An engine remembers the
@@ -128,7 +127,6 @@ cdef int tokens_set_ending(TokenSource self) except -1:
         owner = owner + b":" + decimal_bytes(getpid())      # it may be in a pass
     self.ending = b"@" + owner if owner else b""
     self.generation = current_generation
-    return 0
 
 
 cdef bytes tokens_draw(TokenSource self):
@@ -268,11 +266,9 @@ cdef int pass_drop() except -1:
     cdef list dropped = behind_passes
     behind_passes = []
     dropped.clear()
-    return 0
 
 
 cdef inline int pass_keep(object last) except -1:
     # Of an object that goes in a pass: what a caller has given it stays until behind.
     if passes > 0 and last is not None:
         behind_passes.append(last)
-    return 0

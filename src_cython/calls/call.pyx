@@ -184,7 +184,6 @@ cdef int call_check(Call self) except -1:
         raise ValueError("coroutine already executing")
     if self.stage == CALL_OVER:
         raise RuntimeError("cannot reuse already awaited coroutine")
-    return 0
 
 
 cdef PySendResult call_step(Call self, PyObject **given) except -1:
@@ -251,7 +250,6 @@ cdef int call_abandon(Call self, object work) except -1:
         blocking_abandon(self.driver.engine, work)
     else:
         self.driver.abandon(work)
-    return 0
 
 
 # --- acquire --------------------------------------------------------------------------
@@ -356,7 +354,6 @@ cdef class AcquireCall(Call):
         if self.is_entered:
             self.is_entered = False
             observer_notify(self.driver.observer, "left", (self.resource,))
-        return 0
 
     cdef bint swallows(self, object error) except -1:
         self.driver.observer.on_failed(error)
@@ -401,7 +398,6 @@ cdef int acquire_note_permits(AcquireCall self, int count) except -1:
             driver.permits[self.resource] = count
     elif known != count:
         driver.warn_of_permits(self.resource, known, count)
-    return 0
 
 
 cdef object acquire_end(AcquireCall self):

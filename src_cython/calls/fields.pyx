@@ -230,7 +230,6 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
             entered[key] = entry
     except MemoryError:
         pass
-    return 0
 
 
 cdef void fields_leave(LeaseFields lease) noexcept:
@@ -300,7 +299,6 @@ cdef int fields_on_block(LeaseFields lease, DriverFields driver, str event) exce
         lease._round.generation == current_generation
     ):
         observer_notify(driver.observer, event, (lease.resource,))
-    return 0
 
 
 cdef object fields_lease(type lease_type, object driver, object resource, Round round):

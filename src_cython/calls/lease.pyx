@@ -171,7 +171,6 @@ cdef int exit_raise_loss(ExitCall self) except -1:
         loss = self.lease._loss()
         if loss is not None:
             raise loss from self.error
-    return 0
 
 
 cdef ExitCall exit_new(LeaseFields lease, object error):
@@ -192,7 +191,6 @@ cdef int lease_check_entry(LeaseFields lease) except -1:
     cdef int64_t left_ns = fields_left_ns(lease, <DriverFields?>lease._driver)
     if left_ns == 0 or left_ns == NOT_OURS:
         lease.check()
-    return 0
 
 
 @cython.final
@@ -214,7 +212,6 @@ cdef class EntryCall(Call):
 
     cdef int give_up(self) except -1:
         fields_leave(self.lease)
-        return 0
 
 
 def enter(LeaseFields self not None):
@@ -265,7 +262,6 @@ cdef class ExtendCall(Call):
         extension_forget(self.under_way, self.extension)
         if self.round is not None and not (self.blocks or self.round.is_finished):
             call_abandon(self, self.round)
-        return 0
 
     cdef bint swallows(self, object error) except -1:
         self.driver.observer.on_extended(self.lease, error)
@@ -276,7 +272,6 @@ cdef int extension_forget(object under_way, object extension) except -1:
     # By C, however its call ends: left behind it would bound all later ones.
     if under_way is not None:
         (<dict?>under_way).pop(extension, None)
-    return 0
 
 
 def guard_close(method):
@@ -331,7 +326,6 @@ cdef class EachCall(Call):
         if self.each is not None:
             each_forget(self)
             call_abandon(self, self.each.to_abandon())
-        return 0
 
     cdef bint is_sent_anyway(self) except -1:
         return self.each_type.is_release
@@ -340,7 +334,6 @@ cdef class EachCall(Call):
 cdef int each_forget(EachCall self) except -1:
     for under_way, extension in zip(self.each.under_way, self.each.extensions):
         extension_forget(under_way, extension)
-    return 0
 
 
 def releases_in_c(type each_type not None):
@@ -418,7 +411,6 @@ cdef int lock_note(
         self._entries = noted
     else:
         self._entries += noted
-    return 0
 
 
 def lock_enter(LockEntries self not None, entered not None):
@@ -526,4 +518,3 @@ cdef int lock_take_off(LockEntries self, tuple entry) except -1:
             if entries[at] is entry:
                 del entries[at]
                 break
-    return 0

@@ -59,7 +59,6 @@ cdef int observer_notify(ObserverHooks self, str event, tuple values) except -1:
         self.log(event, raised)
     finally:
         self.threads.discard(thread)
-    return 0
 
 
 cdef int observer_on_acquired(
@@ -129,4 +128,3 @@ cdef int tally_time(Tally self, list times, double amount) except -1:
         place += 1
     times[place] += 1
     times[-1] += amount
-    return 0

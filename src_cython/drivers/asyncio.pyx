@@ -342,7 +342,6 @@ cdef int asyncio_join(AsyncioDriver self) except -1:
     self.nests = hasattr(self.loop, "_nest_patched")      # by nest_asyncio
     self.names_thread = hasattr(self.loop, "_thread_id")      # one of asyncio's own
     self.engine.driver = self
-    return 0
 
 
 cdef int asyncio_join_again(AsyncioDriver self) except -1:
@@ -357,7 +356,6 @@ cdef int asyncio_join_again(AsyncioDriver self) except -1:
         clock_ns() + OPEN_AGAIN_NS,
     )
     self.closing_timer = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
-    return 0
 
 
 cdef int asyncio_forget_connections(Engine self) except -1:
@@ -386,7 +384,6 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     engine_admit(self, now_ns)
     engine_finish(self, now_ns)
     del kept      # tasks of the closed loop may end with them
-    return 0
 
 
 cdef int asyncio_watch(AsyncioDriver self) except -1:
@@ -409,7 +406,6 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
         delay = max(engine.counters.due_ns - clock_ns(), 0) / 1e9
         self.timer = self.loop.call_later(delay, self.on_timer)
         self.armed_ns = engine.counters.due_ns
-    return 0
 
 
 cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) except -1:
@@ -433,7 +429,6 @@ cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) exc
     else:
         self.loop.remove_writer(link.fd)
     link.watched = wanted
-    return 0
 
 
 # --- rounds ---------------------------------------------------------------------------
@@ -518,7 +513,6 @@ cdef int asyncio_flush_soon(AsyncioDriver self) except -1:
     if not self.is_flush_due:
         self.is_flush_due = True
         asyncio_call_soon(self, self.flush)
-    return 0
 
 
 cdef int asyncio_flush(AsyncioDriver self) except -1:
@@ -553,4 +547,3 @@ cdef int asyncio_wake_later(AsyncioDriver self) except -1:
     ):
         asyncio_call_soon(self, self.wake)
         self.is_wake_due = True
-    return 0

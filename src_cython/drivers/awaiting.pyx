@@ -212,7 +212,6 @@ cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
     except BaseException:
         self.loop.call_soon(callback)
         raise
-    return 0
 
 
 cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
@@ -223,7 +222,6 @@ cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
     except BaseException:
         self.timer = self.driver.loop.call_later(left_ns / 1e9, self)
         raise
-    return 0
 
 
 cdef int future_set_done(AsyncioFuture self) except -1:
@@ -231,7 +229,6 @@ cdef int future_set_done(AsyncioFuture self) except -1:
     if not self.is_done:
         self.is_done = True
         self.driver.done.append(self)
-    return 0
 
 
 awaiting_set_slots(AsyncioFuture)

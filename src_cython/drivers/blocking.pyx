@@ -16,7 +16,6 @@ cdef int blocking_take_followers(Engine self) except -1:
         leadership.waker.has_followers = 0
     finally:
         pass_end(collects)
-    return 0
 
 
 cdef int blocking_take_follower(Engine self, Follower follower) except -1:
@@ -42,7 +41,6 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
         wakeups_add(self.leadership, follower)
     elif not work_is_submitted(follower.work):
         engine_submit_work(self, follower.work, follower, clock_ns())
-    return 0
 
 
 # --- step -----------------------------------------------------------------------------
@@ -113,7 +111,6 @@ cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
         greenlet_hub_wait(readable, writable, left_ns)
     finally:
         waker.is_sleeping = 0
-    return 0
 
 
 cdef int engine_probe_idle(Engine self) except -1:
@@ -127,7 +124,6 @@ cdef int engine_probe_idle(Engine self) except -1:
         engine_step(self, self.master_count, 0)
         if links_are_quiet(self.links, self.master_count):
             return 0
-    return 0
 
 
 cdef int engine_flush(Engine self) except -1:
@@ -142,7 +138,6 @@ cdef int engine_flush(Engine self) except -1:
                 atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
             self.leadership.leader_at = LEADER_HAS_GIL
             break
-    return 0
 
 
 cdef enum:
@@ -169,7 +164,6 @@ cdef int engine_flush_all(Engine self) except -1:
         engine_step(self, self.master_count, min(stop_ns, stalled_ns))
         now_ns = clock_ns()
         unsent = engine_unsent(self)
-    return 0
 
 
 cdef size_t engine_unsent(Engine self) noexcept:
@@ -252,7 +246,6 @@ cdef int engine_end_close(Engine self, int64_t timeout_ns) except -1:
         ))
     finally:
         engine_disconnect(self)
-    return 0
 
 
 cdef int engine_close_again(Engine self) except -1:
@@ -267,7 +260,6 @@ cdef int engine_close_again(Engine self) except -1:
         ))
     finally:
         engine_disconnect(self)
-    return 0
 
 
 cdef bint engine_take_over(Engine self) except -1:
@@ -345,7 +337,6 @@ cdef int blocking_lead(Engine self, object work) except -1:
         blocking_leave(self)
     if is_signal:
         PyErr_CheckSignals()
-    return 0
 
 
 cdef int blocking_follow(Engine self, object work) except -1:
@@ -376,7 +367,6 @@ cdef int blocking_follow(Engine self, object work) except -1:
     finally:
         leader_remove_follower(leadership, follower)
         blocking_serve(self)
-    return 0
 
 
 cdef bint blocking_try_enter(Engine self) except -1:
@@ -400,7 +390,6 @@ cdef int blocking_leave(Engine self) except -1:
         leader_leave(self.leadership)
     if self.leadership.depth == 0 and self.leadership.waker.has_followers:
         return blocking_serve(self)
-    return 0
 
 
 cdef int blocking_serve(Engine self) except -1:
@@ -420,7 +409,6 @@ cdef int blocking_serve(Engine self) except -1:
                 engine_close_again(self)
         finally:
             leader_leave(leadership)
-    return 0
 
 
 cdef int blocking_end_closing(Engine self) except -1:
@@ -438,7 +426,6 @@ cdef int blocking_end_closing(Engine self) except -1:
     finally:      # a leader's greenlet may be killed in there: closed it is
         for follower in closing:
             wakeups_add(self.leadership, follower)
-    return 0
 
 
 cdef int blocking_await_drained(
@@ -460,7 +447,6 @@ cdef int blocking_await_drained(
         if drain is not None and not engine_limit_ns(self, drain, clock_ns()):
             return 0
         follower_wait(follower, AWAIT_US)
-    return 0
 
 
 # --- interpreter exit -----------------------------------------------------------------
@@ -511,7 +497,6 @@ cdef int interpreter_exit_hook() except -1:
         finalize(None, interpreter_exit_end, args=(False,), exitpriority=-100)
     if util is None or finalize is not None:
         watched_in = current_generation
-    return 0
 
 
 cdef int interpreter_exit_check(object work) except -1:
@@ -526,7 +511,6 @@ cdef int interpreter_exit_check(object work) except -1:
         and (not work_is_finished(work) or work_is_unreachable(work))
     ):
         raise SystemExit
-    return 0
 
 
 def interpreter_exit_end(bint is_last=True):
@@ -787,7 +771,6 @@ cdef int blocking_watch_once(Engine self) except -1:
         engine_flush_all(self)
     finally:
         blocking_leave(self)
-    return 0
 
 
 cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
@@ -805,7 +788,6 @@ cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
         polled[i].events = link_wanted(self.links[i])
     with nogil:
         poll_for(polled, self.master_count, left_ns)
-    return 0
 
 
 # --- threads --------------------------------------------------------------------------

@@ -57,7 +57,6 @@ cdef int by_hand_take(
         engine.by_hand is not None or master.state_code == MASTER_READY
     ):
         engine_send_unanswered(engine, master, now_ns)
-    return 0
 
 
 def by_hand_take_events(

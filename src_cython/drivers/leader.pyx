@@ -162,7 +162,6 @@ cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
 cdef int follower_forget(list followers, Follower follower) except -1:
     if follower in followers:
         followers.remove(follower)
-    return 0
 
 
 # --- wakeups --------------------------------------------------------------------------
@@ -204,7 +203,6 @@ cdef int wakeups_wake_next(Leadership self) except -1:
         self.wakeups += 1
         self.woken_at_ns = clock_ns()
         follower_wake(follower)
-    return 0
 
 
 # --- leader ---------------------------------------------------------------------------
@@ -227,7 +225,6 @@ cdef int leader_reset(Leadership self) except -1:
     self.wakeups = 0
     waker_close(&self.waker)
     self.waker.has_followers = 0
-    return 0
 
 
 cdef bint leader_is_caller(Leadership self) noexcept:
@@ -274,7 +271,6 @@ cdef int leader_leave(Leadership self) except -1:
     elif self.greenlet != 0:      # the outer step may wait in the hub for this work
         self.waker.is_sleeping = 1
         waker_wake(&self.waker)
-    return 0
 
 
 cdef int leader_elect(Leadership self) except -1:
@@ -290,7 +286,6 @@ cdef int leader_elect(Leadership self) except -1:
         if chosen is not None:
             self.elected = chosen
             follower_wake(chosen)
-    return 0
 
 
 cdef int leader_ensure(Leadership self) except -1:
@@ -299,7 +294,6 @@ cdef int leader_ensure(Leadership self) except -1:
         return leader_elect(self)
     if self.waker.has_followers:
         waker_wake(&self.waker)
-    return 0
 
 
 cdef int leader_add_follower(Leadership self, Follower follower) except -1:
@@ -325,7 +319,6 @@ cdef int leader_await(Leadership self, Follower follower, int64_t slice_us) exce
     leader_after_wake(self, follower)
     if may_be_signal:
         PyErr_CheckSignals()
-    return 0
 
 
 cdef int leader_after_wake(Leadership self, Follower follower) except -1:
@@ -362,7 +355,6 @@ cdef int waiter_wake(object waiter) except -1:
         wakeups_add((<Follower>waiter).leadership, <Follower>waiter)
     else:
         future_set_done(<RoundFuture?>waiter)
-    return 0
 
 
 # --- greenlets ------------------------------------------------------------------------
@@ -498,4 +490,3 @@ cdef int greenlet_hub_wait(list readable, list writable, int64_t wait_ns) except
     patching.wait(readable, writable, wait_ns / 1e9)
     if generation != current_generation:
         raise OSError(ECANCELED, "forked while this call waited")
-    return 0

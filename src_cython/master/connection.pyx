@@ -68,7 +68,6 @@ cdef int master_drop_link(Master self) except -1:
     self.client_id = 0
     self.unparsed = 0
     self.is_between_replies = self.has_received = self.is_proven = False
-    return 0
 
 
 cdef int master_note_away(Master self, int64_t now_ns) except -1:
@@ -81,7 +80,6 @@ cdef int master_note_away(Master self, int64_t now_ns) except -1:
         away_s = (now_ns - self.away_from_ns) / 1e9
         text = f"not connected for {away_s:.0f} s: {self.last_error}"
         self.counters.unlogged.append((LEVEL_WARNING, self.name, text))
-    return 0
 
 
 cdef int master_note_back(Master self, int64_t now_ns) except -1:
@@ -93,7 +91,6 @@ cdef int master_note_back(Master self, int64_t now_ns) except -1:
             self.counters.unlogged.append((LEVEL_INFO, self.name, text))
         self.away_from_ns = 0
         self.is_away_logged = False
-    return 0
 
 
 cdef int master_undo_open(Master self) except -1:
@@ -130,7 +127,6 @@ cdef int master_undo_open(Master self) except -1:
         link_send(&self.link)
     else:
         self.parting = outgoing.data[outgoing.start:outgoing.end]
-    return 0
 
 
 cdef int master_on_exception(
@@ -147,7 +143,6 @@ cdef int master_on_exception(
         pass_end(collects)
     if reason is None:
         raise error
-    return 0
 
 
 cdef int master_note_lost(Master self) except -1:
@@ -160,7 +155,6 @@ cdef int master_note_lost(Master self) except -1:
         self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
     except MemoryError:
         pass
-    return 0
 
 
 cdef bint master_has_lost(Master master, Round round, int64_t now_ns) except -1:
@@ -238,7 +232,6 @@ cdef int master_on_unsent(
         ):      # it may be well
             reason = f"not connected in time: {reason}"
         round_on_vote(round, self.index, VOTE_FAILED, reason, False, now_ns)
-    return 0
 
 
 cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
@@ -270,7 +263,6 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
             notifying += 1
             each.release.our_entry = OUR_ENTRY_AS_IS
         master_send_again(self, each.release, entry, now_ns)
-    return 0
 
 
 cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
@@ -290,7 +282,6 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
             master_send_again(self, round, entry, now_ns)
         elif round_is_of_released(round):      # its caller still waits for this vote
             round_on_vote(round, self.index, VOTE_FAILED, NOT_SENT, False, now_ns)
-    return 0
 
 
 cdef int master_ask(
@@ -316,7 +307,6 @@ cdef int master_kill_lost(Master self, int64_t now_ns) except -1:
     for client_id in self.lost_ids:
         words = (b"CLIENT", b"KILL", b"ID", decimal_bytes(client_id))
         master_ask(self, ENTRY_KILL, words, now_ns)
-    return 0
 
 
 cdef int master_write(
@@ -328,7 +318,6 @@ cdef int master_write(
         return master_append(self, plain, size, now_ns)
     if size > 0:
         self.tls.unencrypted.append(plain[:size])
-    return 0
 
 
 cdef int master_encrypt(Master self, int64_t now_ns) except -1:
@@ -351,7 +340,6 @@ cdef int master_encrypt(Master self, int64_t now_ns) except -1:
         return master_on_tls_exception(self, tls, error, now_ns)
     finally:
         tls.is_busy = False
-    return 0
 
 
 cdef int master_decrypt(Master self, int64_t now_ns) except -1:
@@ -376,7 +364,6 @@ cdef int master_decrypt(Master self, int64_t now_ns) except -1:
         return master_on_tls_exception(self, tls, error, now_ns)
     finally:
         tls.is_busy = False
-    return 0
 
 
 cdef int master_on_tls_exception(
@@ -388,7 +375,6 @@ cdef int master_on_tls_exception(
         return master_on_exception(self, error, tls_reason(error), now_ns)
     if tls_reason(error) is None:
         raise error
-    return 0
 
 
 cdef int master_append(
@@ -397,7 +383,6 @@ cdef int master_append(
     if size > 0 and buffer_append(&self.link.outgoing, data, size) != 0:
         # An entry without its bytes would shift every later reply.
         return master_on_lost(self, "out of memory", now_ns)
-    return 0
 
 
 # --- connect --------------------------------------------------------------------------
@@ -431,7 +416,6 @@ cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
     self.reason = self.last_error or "connecting"
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
-    return 0
 
 
 cdef int master_open(Master self, int64_t now_ns) except -1:
@@ -475,7 +459,6 @@ cdef int master_await(Master self, Event *done, int64_t now_ns) except -1:
         return master_on_lost(self, error_text(-errno), now_ns)
     self.link.fd = fd
     self.link.phase = LINK_RESOLVING
-    return 0
 
 
 cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
@@ -544,7 +527,6 @@ cdef int master_try_address(Master self, int64_t now_ns) except -1:
     error = link_open(&self.link, <sockaddr *>&address.storage, address.size)
     if error != 0:
         return master_on_address_failed(self, error_text(error), now_ns)
-    return 0
 
 
 cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) except -1:
@@ -645,7 +627,6 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     if handshake.is_done:
         return master_on_ready(self, handshake, now_ns)
-    return 0
 
 
 cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) except -1:
@@ -674,4 +655,3 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     master_kill_lost(self, now_ns)
     master_send_deferred(self, now_ns)
     counters_note_due(self.counters, now_ns + OVERDUE_AT_LEAST_NS)
-    return 0

@@ -57,7 +57,6 @@ cdef int deferred_add(
     waiting.key_until_ns = key_until_ns
     waiting.is_second = is_second
     self.deferred_bytes += size
-    return 0
 
 
 cdef list deferred_take(InFlight self):
@@ -248,7 +247,6 @@ cdef int in_flight_push(
     self.entries[(self.first + self.count) & (self.capacity - 1)] = entry
     self.count += 1
     self.link.in_flight = self.count
-    return 0
 
 
 cdef int in_flight_fail(
@@ -271,7 +269,6 @@ cdef int in_flight_fail(
                 round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
     if failure is not None:
         raise failure
-    return 0
 
 
 cdef int in_flight_fail_oldest(

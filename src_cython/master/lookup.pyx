@@ -135,7 +135,6 @@ cdef int look_up_begin(LookUp self) except -1:
         self.state.owners = 1
         raise OSError(error, "no thread for the name look-up")
     pthread_detach(thread)
-    return 0
 
 
 cdef LookUp look_up_of(bytes host, bytes port, int64_t now_ns):
@@ -173,7 +172,6 @@ cdef int look_up_forget(LookUp self) except -1:
     # Its answer is being used, or too old: the next connection looks the name up anew.
     if look_ups.get(self.name) is self:
         del look_ups[self.name]
-    return 0
 
 
 # --- preparing ------------------------------------------------------------------------

@@ -74,7 +74,6 @@ cdef int restart_guard_on_ready(
             self, whole_ns, "restarted or replaced: its run id is new"
         )
     self.has_met = True
-    return 0
 
 
 cdef void restart_guard_hold_until(
@@ -315,7 +314,6 @@ cdef int master_set_state(Master self, int state) except -1:
     ):
         raise StateError(f"master state {old} -> {state}")
     self.state_code = state
-    return 0
 
 
 cdef int master_add_warnings(Master self, list texts) except -1:
@@ -323,7 +321,6 @@ cdef int master_add_warnings(Master self, list texts) except -1:
     if texts:
         self.new_warnings += texts
         self.needs_review = True
-    return 0
 
 
 cdef int64_t master_next_ns(Master self, int64_t now_ns) except -1:

@@ -41,7 +41,6 @@ cdef int master_on_definite(
         # The first of two commands has been executed, or may still be: an answer to the
         # second, an error too, proves nothing about it.
         round_on_sent(round, self.index)
-    return 0
 
 
 cdef int master_end_by_reply(
@@ -93,7 +92,6 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
         if self.in_flight.entries[self.in_flight.first].purpose != ENTRY_SUBSCRIBE:
             return master_on_lost(self, "confirms what nobody asked for", now_ns)
         in_flight_pop(self.in_flight, &entry)
-    return 0
 
 
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
@@ -146,7 +144,6 @@ cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
         master_on_exception(self, error, reason, now_ns)
     if self.unparsed > UNPARSED_LIMIT:
         master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
-    return 0
 
 
 cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
@@ -193,7 +190,6 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
         if most == 0:
             self.is_between_replies = True
             break
-    return 0
 
 
 cdef object next_reply(object gets):
@@ -280,7 +276,6 @@ cdef int master_on_other_reply(
         return master_refuse_queue(self, reply_text(reply))
     elif entry.purpose == ENTRY_KILL:
         self.lost_ids = self.lost_ids[1:]
-    return 0
 
 
 cdef int master_on_failed_reply(

@@ -164,7 +164,6 @@ cdef int check_keys(tuple keys) except -1:
     for key in keys:
         if type(key) is not bytes:
             raise TypeError("a key that is not bytes")
-    return 0
 
 
 cdef inline int put_head(Buffer *out, char mark, size_t length) except -1:
@@ -178,13 +177,11 @@ cdef inline int put_head(Buffer *out, char mark, size_t length) except -1:
     at[0] = c'\r'
     at[1] = c'\n'
     out.end = at + 2 - out.data
-    return 0
 
 
 cdef inline int put(Buffer *out, const char *data, size_t size) except -1:
     if buffer_append(out, data, size) != 0:
         raise MemoryError
-    return 0
 
 
 cdef int put_text(Buffer *out, const char *text, size_t size) except -1:
@@ -214,7 +211,6 @@ cdef int command_acquire(
     if ttl_ms:
         put(out, b"$2\r\nPX\r\n", 8)
         put_number(out, <uint64_t>ttl_ms)
-    return 0
 
 
 cdef int command_script(
@@ -244,7 +240,6 @@ cdef int command_script(
         put_number(out, <uint64_t>ttl_ms)
     for argument in more:
         put_bulk(out, <bytes>argument)
-    return 0
 
 
 cdef int command_of_form(
@@ -407,4 +402,3 @@ cdef int command_native(Buffer *out, Round round, int form) except -1:
     if extends:
         put(out, b"$2\r\nPX\r\n", 8)
         put_number(out, <uint64_t>round.terms.ttl_ms)
-    return 0
