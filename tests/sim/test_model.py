@@ -408,7 +408,7 @@ def test_server_when_it_comes_back_then_gets_nothing_of_an_old_connection() -> N
     assert connection.answered == answered
 
 
-def test_model_is_freed_when_a_connection_that_holds_it_listens():
+def test_model_is_freed_when_a_connection_that_holds_it_listens() -> None:
     model = Model()
     listener = SimpleNamespace(model=model)
     model.execute([b"SUBSCRIBE", b"channel"], listener, 0)
