@@ -41,6 +41,17 @@ def refusal_of(masters: object) -> str:
     return str(caught.value)
 
 
+class Tunnel(redis.Connection):
+    """A connection that goes another way."""
+
+
+def later(*settings: str, connection_class: Any = redis.SSLConnection) -> redis.Redis:
+    """Make a client whose pool has settings that a later redis-py may have."""
+    pool = redis.ConnectionPool(connection_class=connection_class, password=MARKER)
+    pool.connection_kwargs |= dict.fromkeys(settings, object())
+    return redis.Redis(connection_pool=pool)
+
+
 # ---- what is accepted
 
 
@@ -94,30 +105,28 @@ def test_pair_or_dict_means_what_it_means_to_redis_py(
     assert one(master) == endpoint
 
 
-def test_tls_settings_are_carried_from_url_and_dict() -> None:
-    options = {"ssl_ca_certs": "/ca", "ssl_certfile": "/c", "ssl_keyfile": "/k"}
-    options |= {"ssl_password": "kp", "ssl_ca_path": "/p"}
-    tls = TLSSettings(
-        ca_certs="/ca", certfile="/c", keyfile="/k", password="kp", ca_path="/p"
-    )
-    assert one(f"rediss://h?{urlencode(options)}").tls == tls
-    assert one({"ssl": True, **options}).tls == tls
+KEYS = {"ca_certs": "/ca", "certfile": "/c", "keyfile": "/k", "ca_path": "/p"}
+KEYS["password"] = "kp"
+ALL_KEYS = TLSSettings(**KEYS)  # type: ignore[arg-type]
+OF_TLS = {f"ssl_{name}": value for name, value in KEYS.items()}
+UNCHECKED = TLSSettings(cert_reqs="none", check_hostname=False)
 
 
-@pytest.mark.parametrize("data", [b"\x30\xff", "PEM"])
-def test_certificates_in_memory_are_carried_as_they_are(data: str | bytes) -> None:
-    assert one({"ssl": True, "ssl_ca_data": data}).tls == TLSSettings(ca_data=data)
-
-
-@pytest.mark.parametrize("cert_reqs", ["none", None, 0])
-def test_host_name_is_not_checked_when_no_certificate_is(cert_reqs: object) -> None:
-    tls = one({"ssl": True, "ssl_cert_reqs": cert_reqs}).tls
-    assert tls == TLSSettings(cert_reqs="none", check_hostname=False)
-
-
-def test_host_name_check_can_be_switched_off_in_a_url() -> None:
-    tls = one("rediss://h?ssl_check_hostname=False&ssl_min_version=772").tls
-    assert tls == TLSSettings(check_hostname=False, min_version=772)
+@pytest.mark.parametrize(
+    ("master", "tls"),
+    [
+        (f"rediss://h?{urlencode(OF_TLS)}", ALL_KEYS),
+        ({"ssl": True, **OF_TLS}, ALL_KEYS),
+        ({"ssl": True, "ssl_ca_data": b"\x30\xff"}, TLSSettings(ca_data=b"\x30\xff")),
+        ({"ssl": True, "ssl_ca_data": "PEM"}, TLSSettings(ca_data="PEM")),
+        # Without a certificate there is no host name to check.
+        *(({"ssl": True, "ssl_cert_reqs": no}, UNCHECKED) for no in ("none", None, 0)),
+        ("rediss://h?ssl_check_hostname=False", TLSSettings(check_hostname=False)),
+        ("rediss://h?ssl_min_version=772", TLSSettings(min_version=772)),
+    ],
+)
+def test_tls_settings_are_carried_as_they_are(master: object, tls: TLSSettings) -> None:
+    assert one(master).tls == tls
 
 
 def test_masters_of_all_forms_mix_and_keep_their_order() -> None:
@@ -209,17 +218,31 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
         (("h", 1, 2), "must be a URL str, .* not tuple"),
         (b"redis://h", "must be a URL str, .* not bytes"),
         (6379, "must be a URL str, .* not int"),
+        (aioredis.RedisCluster(host="h"), "cluster client is not .*pass the URLs of"),
+        (redis.sentinel.Sentinel([("h", 26379)]), "must be a URL str"),
+        (aioredis.sentinel.Sentinel([("h", 26379)]), "must be a URL str"),
+        # What decides on trust.
+        (later("redis_connect_func"), "pass username, password and db, or credentials"),
+        (later("ssl_ciphers"), "ssl_ciphers cannot be copied: leave it out"),
+        (later("ssl_validate_ocsp"), "fastredlock makes no OCSP checks"),
+        (later("ssl_new_setting"), "unknown setting 'ssl_new_setting'"),
+        (later(connection_class=Tunnel), "Tunnel is not redis-py's own"),
+        (SimpleNamespace(connection_pool=SimpleNamespace()), "no connection_kwargs to"),
     ],
 )
 def test_bad_master_is_refused_with_its_position(master: object, message: str) -> None:
     with pytest.raises(ConfigurationError, match=message) as caught:
         parse_masters([("first", 1), master])
     assert str(caught.value).startswith("masters[1]: ")
+    assert MARKER not in str(caught.value)
 
 
 @pytest.mark.parametrize(
     "masters",
-    ["redis://h", b"redis://h", {"host": "h"}, ("h", 6379), 6379, None],
+    [
+        *("redis://h", b"redis://h", {"host": "h"}, ("h", 6379), 6379, None),
+        *(redis.Redis(port=1), aioredis.Redis(port=1)),
+    ],
 )
 def test_one_master_in_place_of_an_iterable_is_refused(masters: object) -> None:
     assert "masters must be an iterable, each item a URL" in refusal_of(masters)
@@ -241,6 +264,7 @@ def test_no_master_and_too_many_are_refused() -> None:
         ("redis://[::1]", {"host": "0:0:0:0:0:0:0:1"}),
         ("redis://host.example", "redis://host.example."),
         ("unix:///r", {"unix_socket_path": b"/r", "db": 1}),
+        ("redis://localhost", redis.Redis()),
     ],
 )
 def test_same_server_twice_is_refused_with_both_positions(
@@ -389,85 +413,24 @@ def test_client_is_copied_as_the_dict_of_its_arguments_would_be(
 def test_url_and_client_made_from_it_give_the_same_endpoint(
     module: Any, url: str
 ) -> None:
-    assert parse_masters([module.from_url(url)]) == parse_masters([url])
+    assert one(module.from_url(url)) == one(url)
 
 
 def test_settings_of_a_tls_client_may_be_enums_of_ssl() -> None:
-    client = redis.Redis(
-        ssl=True,
-        ssl_cert_reqs=ssl.CERT_OPTIONAL,
-        ssl_min_version=ssl.TLSVersion.TLSv1_3,
-    )
-    (endpoint,) = parse_masters([client])
-    assert endpoint.tls == TLSSettings("optional", min_version=772)
-    assert type(endpoint.tls.min_version) is int
+    enums: dict[str, Any] = {"ssl_cert_reqs": ssl.CERT_OPTIONAL}
+    enums["ssl_min_version"] = ssl.TLSVersion.TLSv1_3
+    tls = one(redis.Redis(ssl=True, **enums)).tls
+    assert tls == TLSSettings("optional", min_version=772)
+    assert type(tls.min_version) is int
+
+
+def test_setting_of_a_later_redis_py_is_dropped_unless_it_concerns_tls() -> None:
+    assert one(later("new_setting")) == one(later())
 
 
 def test_client_with_a_blocking_pool_is_copied() -> None:
     pool = redis.BlockingConnectionPool(host="h", timeout=3)
-    (endpoint,) = parse_masters([redis.Redis(connection_pool=pool)])
-    assert endpoint == Endpoint("h", 6379)
-
-
-def test_client_and_url_of_the_same_server_are_duplicates() -> None:
-    with pytest.raises(ConfigurationError, match=r"masters\[0\].*masters\[1\].*same"):
-        parse_masters(["redis://localhost", redis.Redis()])
-
-
-@either
-def test_one_client_in_place_of_an_iterable_is_refused_unused(module: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"got one Redis: wrap it in a list"):
-        parse_masters(module.Redis(port=1))
-
-
-def test_cluster_client_is_refused() -> None:
-    client = aioredis.RedisCluster(host="h")
-    assert "cluster client is not one master" in refusal_of([client])
-    assert "pass the URLs of independent masters" in refusal_of([client])
-
-
-@either
-def test_sentinel_without_a_service_is_refused(module: Any) -> None:
-    assert "must be a URL str" in refusal_of([module.sentinel.Sentinel([("h", 26379)])])
-
-
-@pytest.mark.parametrize(
-    ("setting", "instead"),
-    [
-        ("redis_connect_func", "pass username, password and db, or credentials"),
-        ("ssl_ciphers", "leave it out"),
-        ("ssl_validate_ocsp", "fastredlock makes no OCSP checks"),
-    ],
-)
-def test_setting_that_decides_on_trust_is_refused_with_what_to_do(
-    setting: str, instead: str
-) -> None:
-    given: dict[str, Any] = {setting: object()}
-    message = refusal_of([redis.Redis(ssl=True, **given)])
-    assert f"{setting} cannot be copied: {instead}" in message
-
-
-def test_client_with_a_connection_class_of_its_own_is_refused() -> None:
-    class Tunnel(redis.Connection):
-        pass
-
-    pool = redis.ConnectionPool(connection_class=Tunnel, password="hunter2")
-    message = refusal_of([redis.Redis(connection_pool=pool)])
-    assert "Tunnel is not redis-py's own" in message
-    assert "hunter2" not in message
-
-
-def test_settings_of_a_later_redis_py_are_dropped_unless_they_concern_tls() -> None:
-    client = redis.Redis(ssl=True)
-    client.connection_pool.connection_kwargs["new_setting"] = 1
-    assert parse_masters([client])
-    client.connection_pool.connection_kwargs["ssl_new_setting"] = 1
-    assert "unknown setting 'ssl_new_setting'" in refusal_of([client])
-
-
-def test_object_with_a_pool_of_another_shape_is_refused() -> None:
-    client = SimpleNamespace(connection_pool=SimpleNamespace())
-    assert "no connection_kwargs to copy; pass a URL" in refusal_of([client])
+    assert one(redis.Redis(connection_pool=pool)) == Endpoint("h", 6379)
 
 
 Make = Callable[[Any], Any]  # a client, of one of the two modules
