@@ -172,17 +172,6 @@ def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
     assert round.verdict is Verdict.UNREACHABLE
 
 
-def test_round_when_the_servers_clock_is_asked_as_well_then_does_not_wait_for_it() -> (
-    None
-):
-    engine = hand.ready_engine(3)
-    round = begin(engine, T0)
-    assert b"TIME" in hand.outgoing(engine, 0)
-    for i in (0, 1):
-        hand.receive(engine, i, b"+OK\r\n", T0 + MS)
-    assert round.verdict is Verdict.WON
-
-
 def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
     engine = hand.ready_engine(1)
     round = begin(engine, T0, Operation.RELEASE)
@@ -238,14 +227,6 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_no_frozen_maste
     assert scripts.RELEASE in words_again(engine, T0 + 50 * MS)
     hand.finish(engine, T0 + 51 * MS)
     assert release.is_finished
-
-
-def test_round_when_withdrawn_before_it_is_opened_then_is_never_sent() -> None:
-    engine = hand.ready_engine(1)
-    round = engine.new_round(int(Operation.ACQUIRE), b"r", b"t", TERMS)
-    hand.withdraw(engine, round, T0)
-    hand.start(engine, round, T0)
-    assert hand.outgoing(engine, 0) == b""
 
 
 @pytest.mark.parametrize("end", ["its deadline", "its caller"])
@@ -538,21 +519,6 @@ def test_new_connection_when_introduced_then_loads_each_script() -> None:
             *(scripts.ACQUIRE_ALL, scripts.EXTEND_ALL, scripts.RELEASE_ALL),
         ]
     )
-
-
-# ---- votes
-
-
-@pytest.mark.parametrize("reply", [b":1\r\n", b":0\r\n"])
-def test_acquire_of_one_when_answered_as_a_script_then_the_connection_is_lost(
-    reply: bytes,
-) -> None:
-    engine = hand.ready_engine(1)
-    round = engine.new_round(int(Operation.ACQUIRE), b"a", b"t", TERMS)
-    hand.start(engine, round, T0)
-    answer(engine, reply)
-    assert hand.said_of(round)[0] is Vote.FAILED
-    assert "fits no question" in engine.states[0][1]
 
 
 # ---- roll-back
