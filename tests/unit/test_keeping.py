@@ -54,10 +54,14 @@ class Desk:
 
     def take(self, until_ns: int = FOREVER_NS, ttl: float | None = None) -> Lease:
         lease = taken(self.locks, ttl)
+        self.keep(lease, until_ns)
+        return lease
+
+    def keep(self, lease: Lease, until_ns: int = FOREVER_NS) -> Validity:
         kept = validity_of(lease)
         kept.was_kept, kept.until_ns = until_ns != NEVER_KEPT_NS, until_ns
         self.keeping.add(kept, self.now)
-        return lease
+        return kept
 
     def wait(self) -> tuple[list[Validity], list[Validity]]:
         """Let the time pass until something is due; return that."""
@@ -67,13 +71,30 @@ class Desk:
         due = self.keeping.due(self.now)
         return due.renewals, due.lost
 
-    def wait_for_loss(self, votes: str = WON) -> list[Validity]:
-        """Let all renewals end so, until a loss is due; return the lost ones."""
+    def wait_for_renewals(self) -> list[Validity]:
+        """Wait until some are due, and nothing is lost; return those."""
+        while True:
+            renewals, lost = self.wait()
+            assert not lost
+            if renewals:
+                return renewals
+
+    def wait_for_loss(self, votes: str = WON) -> tuple[list[int], list[Validity]]:
+        """Let all renewals end so, until a loss is due; return when, and the lost."""
+        times: list[int] = []
         while True:
             renewals, lost = self.wait()
             if lost:
-                return lost
-            self.renew(renewals, votes)
+                return times, lost
+            times += [self.now] * bool(renewals)
+            assert len(times) < 100
+            assert self.renew(renewals, votes) == []
+
+    def end(self, kept: Validity, round: Round, ago_ns: int = 0) -> None:
+        """Let a renewal that was begun before be won, opened so long ago."""
+        round.open(self.now - ago_ns)
+        cast(round, WON, self.now)
+        self.keeping.end([kept], [round], self.now)
 
     def renew(
         self, renewals: list[Validity], votes: str = WON
@@ -114,7 +135,7 @@ def test_kept_lease_that_is_as_most_are_needs_one_block_of_256_bytes_more(
 
 def test_renewal_is_let_go_once_all_masters_have_answered(desk: Desk) -> None:
     lease, other = desk.take(), desk.take()
-    renewals = desk.wait()[0]
+    renewals = desk.wait_for_renewals()
     while len(renewals) < 2:
         renewals += desk.wait()[0]
     desk.renew(renewals[:1], "GGG")
@@ -202,15 +223,8 @@ def test_renewal_that_is_not_confirmed_is_tried_again_and_again_while_it_stands(
     desk: Desk,
 ) -> None:
     lease = desk.take()
-    times: list[int] = []
-    while True:
-        renewals, lost = desk.wait()
-        if lost:
-            break
-        times.append(desk.now)
-        assert desk.renew(renewals, UNCONFIRMED) == []
-        assert lease.is_valid
-        assert len(times) < 100
+    times, _ = desk.wait_for_loss(UNCONFIRMED)
+    assert lease.is_valid
     assert len(times) >= 10
     gaps = [after - before for before, after in pairwise(times)]
     assert max(gaps) <= THIRD_NS // 4
@@ -222,7 +236,7 @@ def test_loss_is_told_before_the_end_of_the_validity_and_only_just(
     desk: Desk, is_adopted: bool
 ) -> None:
     lease = adopt(desk) if is_adopted else desk.take()
-    assert desk.wait_for_loss(UNCONFIRMED) == [validity_of(lease)]
+    assert desk.wait_for_loss(UNCONFIRMED)[1] == [validity_of(lease)]
     assert T0 + VALIDITY_NS - 100 * MS <= desk.now < T0 + VALIDITY_NS
     assert desk.keeping.next_ns is None
     lease = desk.take()
@@ -239,12 +253,10 @@ def test_key_that_a_quorum_does_not_have_is_told_at_once(desk: Desk) -> None:
 
 def test_renewal_that_comes_after_the_validity_does_not_count(desk: Desk) -> None:
     lease = desk.take()
-    renewals, _ = desk.wait()
-    round = desk.begin(renewals[0])
+    (kept,) = desk.wait_for_renewals()
+    round = desk.begin(kept)
     desk.locks.now = T0 + VALIDITY_NS
-    round.open(desk.now - S)
-    cast(round, WON, desk.now)
-    desk.keeping.end(renewals, [round], desk.now)
+    desk.end(kept, round, ago_ns=S)
     assert not lease.is_valid
     assert desk.wait() == ([], [validity_of(lease)])
 
@@ -254,12 +266,8 @@ def test_lease_beyond_its_bound_is_not_renewed_and_its_loss_is_told(
     desk: Desk, until_ns: int
 ) -> None:
     lease = desk.take(until_ns)
-    while True:
-        renewals, lost = desk.wait()
-        if lost:
-            break
-        assert not renewals or desk.now < until_ns
-        desk.renew(renewals)
+    times, lost = desk.wait_for_loss()
+    assert all(each < until_ns for each in times)
     assert lost == [validity_of(lease)]
     assert desk.now < lease._valid_until_ns <= max(until_ns, T0) + VALIDITY_NS
 
@@ -329,10 +337,8 @@ def test_lease_extended_by_hand_is_renewed_by_that_ttl_and_in_time(
 ) -> None:
     lease = desk.take()
     lease.extend(ttl)
-    renewals, lost = desk.wait()
-    while ttl == 60 and not renewals:
-        renewals, lost = desk.wait()
-    assert (len(renewals), lost) == (1, [])
+    renewals = desk.wait_for_renewals()
+    assert len(renewals) == 1
     assert desk.now - T0 <= ttl * S // 3
     desk.renew(renewals)
     assert lease._valid_until_ns == desk.now + ttl * S - drift_ns
@@ -342,13 +348,11 @@ def test_extension_by_hand_beside_a_renewal_ends_with_the_earlier_bound(
     desk: Desk,
 ) -> None:
     lease = desk.take()
-    renewals, _ = desk.wait()
-    round = desk.begin(renewals[0])  # of 10 s, on its way
+    (kept,) = desk.wait_for_renewals()
+    round = desk.begin(kept)  # of 10 s, on its way
     lease.extend(60)
     assert lease._valid_until_ns <= T0 + VALIDITY_NS  # it may come after that
-    round.open(desk.now)
-    cast(round, WON, desk.now)
-    desk.keeping.end(renewals, [round], desk.now)
+    desk.end(kept, round)
     assert lease._valid_until_ns <= desk.now + VALIDITY_NS
     assert lease.extend(60) > 50
 
@@ -358,14 +362,12 @@ def test_loss_is_told_in_time_where_a_renewal_beside_an_extension_came_to_nothin
 ) -> None:
     """Seen (simulator): 2 ms too late, after a process that stood still for 0.3 s."""
     lease = desk.take()
-    renewals, _ = desk.wait()
-    round = desk.begin(renewals[0])
+    (kept,) = desk.wait_for_renewals()
+    round = desk.begin(kept)
     lease.extend(1)  # it may come after that, or before
     end_ns = lease._valid_until_ns
     desk.locks.now = end_ns - 2 * MS
-    round.open(desk.now)
-    cast(round, WON, desk.now)
-    desk.keeping.end(renewals, [round], desk.now)
+    desk.end(kept, round)
     assert lease._valid_until_ns == end_ns
     assert desk.wait() == ([], [validity_of(lease)])
     assert desk.now < end_ns
@@ -398,10 +400,7 @@ def test_renewal_that_masters_never_answered_binds_a_longer_extension(
 def extended_and_kept(desk: Desk) -> tuple[Lease, Validity]:
     lease = taken(desk.locks)
     lease.extend(60)
-    kept = validity_of(lease)
-    kept.was_kept, kept.until_ns = True, FOREVER_NS
-    desk.keeping.add(kept, desk.now)
-    return lease, kept
+    return lease, desk.keep(lease)
 
 
 def test_renewal_of_many_that_is_begun_does_not_end_an_extension_by_hand(
@@ -420,10 +419,7 @@ def test_renewal_that_was_answered_late_binds_no_extension_any_more(
 ) -> None:
     """Seen: it counted for ever where the lease was extended before it was kept."""
     lease, kept = extended_and_kept(desk)
-    renewals, _ = desk.wait()
-    while not renewals:
-        renewals, _ = desk.wait()
-    desk.renew(renewals, "...")
+    desk.renew(desk.wait_for_renewals(), "...")
     unanswered = kept.renewal
     assert unanswered is not None
     desk.renew(desk.wait()[0], "GGG")
@@ -446,10 +442,8 @@ def test_adopted_lease_that_was_seen_lost_is_not_extended_again(desk: Desk) -> N
 
 def adopt(desk: Desk) -> Lease:
     lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
-    kept = validity_of(lease)
-    kept.was_kept, kept.until_ns = True, FOREVER_NS
-    kept.unknown_until_ns = desk.now + VALIDITY_NS
-    desk.keeping.add(kept, desk.now)
+    validity_of(lease).unknown_until_ns = desk.now + VALIDITY_NS
+    desk.keep(lease)
     return lease
 
 
