@@ -77,10 +77,6 @@ def feed(engine: Engine, data: bytes, cuts: list[int]) -> None:
             hand.receive(engine, 0, piece, T0 + MS)
 
 
-def ready_engine() -> Engine:
-    return hand.make_ready(new_engine(), [hand.info(run_id="a", uptime_in_seconds=99)])
-
-
 def begin_each(engine: Engine, questions: list[Question]) -> list[Round]:
     return [
         (begin_all if is_of_all else begin)(engine, T0, operation)
@@ -101,7 +97,7 @@ def expects_time(position: int) -> bool:
 def test_ready_connection_when_it_brings_any_bytes_then_raises_nothing(
     questions: list[Question], data: bytes, cuts: list[int]
 ) -> None:
-    engine = ready_engine()
+    engine = hand.ready_engine()
     rounds = begin_each(engine, questions)
     feed(engine, data, cuts)
     for round in rounds:
@@ -139,7 +135,7 @@ def test_handshake_when_info_is_any_bytes_then_is_ready(
 def test_replies_when_pushes_come_between_and_all_is_cut_then_each_finds_its_round(
     data: st.DataObject, questions: list[Question], cuts: list[int]
 ) -> None:
-    engine = ready_engine()
+    engine = hand.ready_engine()
     rounds = begin_each(engine, questions)
     stream, again, expected = b"", b"", []
     for position, question in enumerate(questions):
@@ -163,7 +159,7 @@ def test_replies_when_pushes_come_between_and_all_is_cut_then_each_finds_its_rou
 def test_stream_when_it_goes_on_after_the_last_owed_reply_then_the_connection_ends(
     questions: list[Question], surplus: bytes, cuts: list[int]
 ) -> None:
-    engine = ready_engine()
+    engine = hand.ready_engine()
     rounds = begin_each(engine, questions)
     replies = [next(iter(answers_to(question))) for question in questions]
     replies.insert(1, b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n")
@@ -181,7 +177,7 @@ def test_reply_when_it_announces_a_giant_then_no_list_of_that_size_is_made(
     kind: bytes, cut: int
 ) -> None:
     # A list of 2 * 10^9 elements costs nothing to make, and seconds to give back.
-    engine = ready_engine()
+    engine = hand.ready_engine()
     round = begin(engine, T0)
     feed(engine, b"+OK\r\n", [])
     feed(engine, b"*2\r\n+a\r\n" + kind + b"1999999999\r\n", [8 + cut])
@@ -190,7 +186,7 @@ def test_reply_when_it_announces_a_giant_then_no_list_of_that_size_is_made(
 
 
 def test_reply_when_its_text_looks_like_a_header_then_is_read_on() -> None:
-    engine = ready_engine()
+    engine = hand.ready_engine()
     round = begin(engine, T0)
     feed(engine, b"-ERR *1999999999 and %1999999999\r\n", [])
     assert "1999999999" in str(round.votes()[0][1])
@@ -213,7 +209,7 @@ def test_reply_when_its_text_looks_like_a_header_then_is_read_on() -> None:
 def test_reply_when_it_is_outlandish_then_is_a_failed_vote_at_the_worst(
     data: bytes,
 ) -> None:
-    engine = ready_engine()
+    engine = hand.ready_engine()
     round = begin(engine, T0)
     feed(engine, data, [])
     round.on_deadline(T0 + S)

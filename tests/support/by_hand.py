@@ -156,13 +156,16 @@ def say(
     finish(engine, at_ns)
 
 
+def commands_in(data: bytes) -> list[list[bytes]]:
+    """Read commands as a server would."""
+    reader = Reader(notEnoughData=None)
+    reader.feed(data)
+    return list(iter(reader.gets, None))
+
+
 def sent(engine: Engine, master: int = 0) -> list[list[bytes]]:
     """Take what a master is sent, command by command, without TIME."""
-    reader = Reader(notEnoughData=False)
-    reader.feed(outgoing(engine, master))
-    commands = []
-    while (words := reader.gets()) is not False:
-        commands.append(words)
+    commands = commands_in(outgoing(engine, master))
     return [words for words in commands if words != [b"TIME"]]
 
 

@@ -5,8 +5,6 @@
 
 from __future__ import annotations
 
-from hiredis import Reader
-
 from fastredlock._core import Engine, KeyOfKind, Operation, Permits, Round, Scripts
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
@@ -189,12 +187,7 @@ class Gates(ByHand):
         hand.finish(self.engine, self.now_ns)
 
     def hear(self, master: int) -> list[Words]:
-        reader = Reader()
-        reader.feed(hand.outgoing(self.engine, master))
-        heard = []
-        while isinstance(words := reader.gets(), list):
-            heard.append(words)
-        return heard
+        return hand.commands_in(hand.outgoing(self.engine, master))
 
     def heard(self, master: int, sha1: bytes) -> list[Words]:
         """Return the arguments of one script; answer SUBSCRIBE."""

@@ -490,20 +490,26 @@ def won_on_two_of_three(engine: Engine) -> Round:
 
 
 @pytest.mark.parametrize(
-    ("operation", "sha1", "ttl"),
+    ("operation", "sha1", "source", "ttl"),
     [
-        (Operation.ACQUIRE, scripts.ACQUIRE_ALL_SHA1, [b"10000"]),
-        (Operation.EXTEND, scripts.EXTEND_ALL_SHA1, [b"10000"]),
-        (Operation.RELEASE, scripts.RELEASE_ALL_SHA1, []),
+        (Operation.ACQUIRE, scripts.ACQUIRE_ALL_SHA1, scripts.ACQUIRE_ALL, [b"10000"]),
+        (Operation.EXTEND, scripts.EXTEND_ALL_SHA1, scripts.EXTEND_ALL, [b"10000"]),
+        (Operation.RELEASE, scripts.RELEASE_ALL_SHA1, scripts.RELEASE_ALL, []),
     ],
 )
-def test_round_of_all_when_begun_then_each_master_is_asked_by_one_script_call(
-    operation: Operation, sha1: bytes, ttl: list[bytes]
+def test_round_of_all_when_begun_then_each_master_is_asked_by_one_call_or_its_source(
+    operation: Operation, sha1: bytes, source: bytes, ttl: list[bytes]
 ) -> None:
     engine = hand.ready_engine(3)
-    lease = begin_all(engine, T0, operation)
-    call = [b"EVALSHA", sha1, b"2", b"a", b"b", lease.token]
-    assert [sent(engine, master) for master in range(3)] == [[[*call, *ttl]]] * 3
+    round = begin_all(engine, T0, operation)
+    given = [b"2", b"a", b"b", round.token, *ttl]
+    call = [[b"EVALSHA", sha1, *given]]
+    assert [sent(engine, master) for master in range(3)] == [call] * 3
+    answer(engine, NOSCRIPT, NOSCRIPT)  # of two that do not know it
+    by_source = [[b"EVAL", source, *given]]
+    assert [sent(engine, master) for master in range(3)] == [by_source, by_source, []]
+    answer(engine, TIME_REPLY + b":1\r\n", TIME_REPLY + b":1\r\n")
+    assert round.is_won
 
 
 def test_new_connection_when_introduced_then_loads_each_script() -> None:
@@ -535,29 +541,6 @@ def test_round_of_all_when_lost_then_all_its_keys_are_released_where_they_may_be
     hand.conclude(engine, round, T0 + MS)
     call = [b"EVAL", scripts.RELEASE_ALL, b"2", b"a", b"b", round.token]
     assert [sent(engine, master) for master in range(3)] == [[call], [], []]
-
-
-# ---- NOSCRIPT
-
-
-@pytest.mark.parametrize(
-    ("operation", "source", "ttl"),
-    [
-        (Operation.ACQUIRE, scripts.ACQUIRE_ALL, [b"10000"]),
-        (Operation.EXTEND, scripts.EXTEND_ALL, [b"10000"]),
-        (Operation.RELEASE, scripts.RELEASE_ALL, []),
-    ],
-)
-def test_script_of_all_when_not_known_there_then_is_sent_by_its_source(
-    operation: Operation, source: bytes, ttl: list[bytes]
-) -> None:
-    engine = hand.ready_engine(1)
-    round = begin_all(engine, T0, operation)
-    sent(engine)
-    answer(engine, NOSCRIPT)
-    assert sent(engine) == [[b"EVAL", source, b"2", b"a", b"b", round.token, *ttl]]
-    answer(engine, TIME_REPLY + b":1\r\n")
-    assert round.is_won
 
 
 # Sent once more, the acquire would come behind its own release: the keys would stand

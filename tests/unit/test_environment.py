@@ -48,13 +48,15 @@ def test_from_env_when_the_variable_has_masters_then_connects_to_none_yet(
 
 
 @both
+@pytest.mark.parametrize("begin", [b"", b"\xef\xbb\xbf\r\n"])  # a byte order mark
 def test_from_env_when_a_file_is_named_then_has_its_options_unless_others_are_given(
-    kind: FastRedlock, config: Path, monkeypatch: pytest.MonkeyPatch
+    kind: FastRedlock, config: Path, monkeypatch: pytest.MonkeyPatch, begin: bytes
 ) -> None:
-    config.write_text(
-        'masters = ["redis://d"]\nmax_ttl = 20\nkey_prefix = "app:"\nttl = 7\n'
-        "unreachable_tries = 9\n"
+    config.write_bytes(
+        begin + b'masters = ["redis://d"]\nmax_ttl = 20\nkey_prefix = "app:"\nttl = 7\n'
+        b"unreachable_tries = 9\n"
     )
+    assert names(kind.from_env().health()) == ["d:6379"]
     settings = kind.from_env()._driver.settings
     assert (settings.max_ttl, settings.key_prefix) == (20, b"app:")
     assert settings.retry == Retry(unreachable_tries=9)
@@ -122,16 +124,6 @@ def test_from_env_when_an_option_is_unknown_then_is_the_constructors_error(
     monkeypatch.setenv("FASTREDLOCK_MASTERS", URLS)
     with pytest.raises(TypeError, match="Did you mean 'max_ttl'"):
         fastredlock.FastRedlock.from_env(max_tll=5)
-
-
-@both
-def test_from_env_when_the_file_begins_with_a_byte_order_mark_then_reads_it(
-    kind: FastRedlock, config: Path
-) -> None:
-    config.write_bytes(b"\xef\xbb\xbfmasters = ['redis://d']\r\nttl = 7\r\n")
-    locks = kind.from_env()
-    assert names(locks.health()) == ["d:6379"]
-    assert locks._driver.settings.default_terms.ttl_ms == 7000
 
 
 @both

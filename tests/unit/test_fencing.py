@@ -45,10 +45,10 @@ def grant(engine: Engine, *numbers: int, keys: tuple[bytes, ...] = ()) -> Round:
     return round
 
 
-def differing() -> tuple[Engine, Round]:
+def differing(*keys: bytes) -> tuple[Engine, Round]:
     """Let two of three masters answer, one 7 and one 9: a quorum has to have 9."""
     engine = ready_engine()
-    return engine, grant(engine, 7, 9)
+    return engine, grant(engine, 7, 9, keys=keys)
 
 
 def proposals(engine: Engine) -> list[int]:
@@ -80,16 +80,6 @@ def test_acquire_without_expiry_says_so_to_the_script() -> None:
     hand.submit(engine, round, T0)
     head = [b"EVALSHA", scripts.FENCED_ACQUIRE_ALL_SHA1, b"1", b"key", b"token", b"0"]
     assert sent(engine)[0][:6] == head
-
-
-def test_acquire_of_all_has_one_number_for_all_keys() -> None:
-    engine = ready_engine()
-    round = grant(engine, 7, 9, keys=(b"a", b"b"))
-    (write,) = sent(engine)
-    assert write == [
-        *(b"EVALSHA", scripts.WRITE_FENCE_SHA1, b"2", b"a", b"b"),
-        *(round.token, b"9", LIFE),
-    ]
 
 
 @pytest.mark.parametrize(
@@ -225,12 +215,16 @@ def test_acquire_when_its_script_is_unknown_then_is_sent_by_its_source() -> None
 # ---- the second write
 
 
-def test_number_when_masters_differ_then_is_written_where_it_is_less() -> None:
-    engine, round = differing()
+@pytest.mark.parametrize("keys", [(b"key",), (b"a", b"b")])
+def test_number_when_masters_differ_then_is_written_where_it_is_less(
+    keys: tuple[bytes, ...],
+) -> None:
+    """Of several keys it is one number for all."""
+    engine, round = differing(*keys)
     assert (round.verdict, round.is_finished) == (Verdict.OPEN, False)
     writes = [sent(engine, i) for i in range(3)]
-    words = [b"EVALSHA", scripts.WRITE_FENCE_SHA1, b"1", b"key", round.token]
-    assert writes == [[[*words, b"9", LIFE]], [], []]
+    head = [b"EVALSHA", scripts.WRITE_FENCE_SHA1, b"%d" % len(keys), *keys]
+    assert writes == [[[*head, round.token, b"9", LIFE]], [], []]
     hear(engine, T0 + 2 * MS, RAISED)
     assert (round.is_won, round.is_finished, round.fence) == (True, True, 9)
     assert engine.counters.fences_written == 1
@@ -378,15 +372,6 @@ def test_second_write_when_the_gate_refuses_the_round_then_it_is_taken() -> None
     assert (round.is_opened, round.verdict) == (True, Verdict.OPEN)
     hear(engine, T0 + 3 * MS, *(refused if i == gate else b"" for i in range(3)))
     assert round.verdict is Verdict.TAKEN
-
-
-# ---- the rest
-
-
-def test_number_of_an_adopted_lease_is_the_one_that_is_given() -> None:
-    engine = ready_engine()
-    assert engine.new_adopted(b"key", b"token", TERMS, 7).fence == 7
-    assert engine.new_adopted(b"key", b"token", TERMS).fence is None
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,11 @@ from collections import deque
 from itertools import product, repeat
 from operator import length_hint
 
-import hiredis
 import pytest
 from hiredis import ReplyError
 
 from fastredlock._core import Handshake, Script, Scripts, ServerClock, ServerInfo
-from tests.support.by_hand import MS, S
+from tests.support.by_hand import MS, S, commands_in
 from tests.support.waiting import wait_until
 
 NAMED = {
@@ -50,17 +49,10 @@ def new_handshake(
     return Handshake(username, password, db, b"fastredlock", scripts, max_ttl_ns)
 
 
-def commands(data: bytes) -> list[list[bytes]]:
-    """Read commands as a server would."""
-    reader = hiredis.Reader(notEnoughData=None)
-    reader.feed(data)
-    return list(iter(reader.gets, None))
-
-
 def introduced(handshake: Handshake, reply: object = HELLO_REPLY) -> list[list[bytes]]:
     """Go as far as the answer to HELLO; return what is sent then."""
     handshake.start()
-    return commands(handshake.on_reply(reply))
+    return commands_in(handshake.on_reply(reply))
 
 
 # ---- HELLO
@@ -82,7 +74,7 @@ def test_hello_goes_first_and_alone() -> None:
 def test_hello_carries_user_and_password_where_there_is_one(
     username: bytes | None, password: bytes, words: list[bytes]
 ) -> None:
-    hello = commands(new_handshake(username, password).start())
+    hello = commands_in(new_handshake(username, password).start())
     assert hello == [[b"HELLO", b"3", b"AUTH", *words]]
 
 
@@ -268,7 +260,7 @@ def asked(
     introduced(handshake)
     for reply in (b"OK", info, [None, None], b"sha", b"sha", *replies[:-1]):
         assert handshake.on_reply(reply) == b""
-    return handshake, commands(handshake.on_reply(replies[-1]))
+    return handshake, commands_in(handshake.on_reply(replies[-1]))
 
 
 def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
@@ -378,7 +370,7 @@ def test_server_without_scripts_and_with_a_native_release_votes_where_that_works
     known = [[b"delifeq"], None] if form == 1 else [None, [b"delex"]]
     for each in (b"OK", RUN_ID, known, UNKNOWN):
         assert handshake.on_reply(each) == b""
-    (sent,) = commands(handshake.on_reply(UNKNOWN))
+    (sent,) = commands_in(handshake.on_reply(UNKNOWN))
     assert sent[:2] == [(b"DELIFEQ", b"DELEX")[form - 1], b"fastredlock:probe"]
     assert handshake.on_reply(reply) == b""
     assert (handshake.is_done, handshake.is_native_alone) == (is_done, is_done)

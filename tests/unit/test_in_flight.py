@@ -29,12 +29,9 @@ def rest_of_handshake(run_id: str, **fields: object) -> bytes:
 
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
     """Connect `count` masters by hand, long ago."""
-    engine = hand.new_engine(count, max_ttl_ns)
+    engine = hand.ready_engine(count, max_ttl_ns)
     hand.by_hand(engine)
-    return hand.make_ready(
-        engine,
-        [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)],
-    )
+    return engine
 
 
 def cut(engine: Engine, at_ns: int) -> None:

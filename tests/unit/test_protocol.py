@@ -21,7 +21,7 @@ from fastredlock._core import (
     vote_of_reply,
 )
 from fastredlock._options import scripts
-from tests.support.by_hand import new_engine
+from tests.support.by_hand import commands_in, new_engine
 from tests.support.rounds import thorough
 
 ENGINE = new_engine()
@@ -72,11 +72,8 @@ def encode_acquire(key: bytes, token: bytes, ttl_ms: int) -> bytes:
 
 
 def words_of(command: bytes) -> list[bytes]:
-    """Read a command as a server would; nothing may be left over."""
-    reader = hiredis.Reader()
-    reader.feed(command)
-    words: list[bytes] = reader.gets()
-    assert reader.gets() is False
+    """Read a command as a server would; it is one."""
+    (words,) = commands_in(command)
     return words
 
 
@@ -85,12 +82,6 @@ def test_acquire_is_set_nx_px_with_the_bare_resource_and_token() -> None:
         b"*6\r\n$3\r\nSET\r\n$9\r\norders:42\r\n$5\r\ntoken\r\n"
         b"$2\r\nNX\r\n$2\r\nPX\r\n$4\r\n5000\r\n"
     )
-
-
-@pytest.mark.parametrize("keys", [(), ("a",), (b"a", None), (b"a", bytearray(b"b"))])
-def test_script_of_all_takes_bytes_alone_and_one_at_least(keys: tuple[Any]) -> None:
-    with pytest.raises((TypeError, ValueError), match=r"no keys|not bytes"):
-        encode(Operation.EXTEND, keys, b"token", 0)
 
 
 # ---- binary safe, of any length
@@ -214,6 +205,9 @@ def reply_of(wire: bytes) -> object:
 # ---- the table
 
 
+OF_ALL, AT_GATE = {"is_of_all": True}, {"is_at_gate": True}
+
+
 @pytest.mark.parametrize(
     ("operation", "wire", "vote"),
     [
@@ -238,25 +232,51 @@ def test_reply_in_the_table_is_its_vote(
     assert vote_of_reply(operation, reply_of(wire)) == (vote, None)
 
 
-# ---- of several keys: the acquire is a script, too
-
-
-@pytest.mark.parametrize("operation", [ACQUIRE, EXTEND, RELEASE])
 @pytest.mark.parametrize(
-    ("wire", "vote"), [(b":1\r\n", Vote.GRANTED), (b":0\r\n", Vote.TAKEN)]
+    ("how", "operation", "wire", "vote"),
+    [
+        # Of several keys the acquire is a script, too.
+        *(
+            (OF_ALL, each, b":1\r\n", Vote.GRANTED)
+            for each in (ACQUIRE, EXTEND, RELEASE)
+        ),
+        *((OF_ALL, each, b":0\r\n", Vote.TAKEN) for each in (ACQUIRE, EXTEND, RELEASE)),
+        *(
+            (OF_ALL, ACQUIRE, b"%b\r\n" % other, Vote.FAILED)
+            for other in (b"+OK", b"$-1", b"_", b":2", b":-1", b"#t", b",1")
+        ),
+        (AT_GATE, ACQUIRE, b":0\r\n", Vote.TAKEN),  # the key exists
+        (AT_GATE, ACQUIRE, b":1\r\n", Vote.GRANTED),
+        (AT_GATE, ACQUIRE, b":2\r\n", Vote.TAKEN),  # somebody waits longer
+        (AT_GATE, ACQUIRE, b":3\r\n", Vote.GRANTED),  # and our next caller is next
+        (
+            AT_GATE,
+            ACQUIRE,
+            b":4\r\n",
+            Vote.TAKEN,
+        ),  # and the queue is at the next master
+        (AT_GATE, ACQUIRE, b":5\r\n", Vote.GRANTED),  # as well
+        (AT_GATE, ACQUIRE, b":6\r\n", Vote.FAILED),
+        (AT_GATE, ACQUIRE, b"+OK\r\n", Vote.FAILED),
+        (AT_GATE, RELEASE, b":0\r\n", Vote.TAKEN),
+        (AT_GATE, RELEASE, b":1\r\n", Vote.GRANTED),
+        (AT_GATE, RELEASE, b":2\r\n", Vote.GRANTED),  # and somebody was told
+        (AT_GATE, RELEASE, b":3\r\n", Vote.TAKEN),  # and somebody was told
+        (
+            AT_GATE,
+            RELEASE,
+            b":4\r\n",
+            Vote.TAKEN,
+        ),  # and the queue is at the next master
+        (AT_GATE, RELEASE, b":5\r\n", Vote.GRANTED),  # as well
+        (AT_GATE, RELEASE, b":6\r\n", Vote.FAILED),
+    ],
 )
-def test_answer_of_a_script_of_all_is_its_vote(
-    operation: Operation, wire: bytes, vote: Vote
+def test_reply_of_a_script_of_all_or_of_a_gate_is_a_vote_by_its_own_table(
+    how: dict[str, bool], operation: Operation, wire: bytes, vote: Vote
 ) -> None:
-    assert vote_of_reply(operation, reply_of(wire), True) == (vote, None)
-
-
-@pytest.mark.parametrize(
-    "wire",
-    [b"+OK\r\n", b"$-1\r\n", b"_\r\n", b":2\r\n", b":-1\r\n", b"#t\r\n", b",1\r\n"],
-)
-def test_answer_to_a_set_is_none_to_the_acquire_of_all(wire: bytes) -> None:
-    assert vote_of_reply(ACQUIRE, reply_of(wire), True)[0] is Vote.FAILED
+    found, text = vote_of_reply(operation, reply_of(wire), **how)
+    assert (found, text is None) == (vote, vote is not Vote.FAILED)
 
 
 # ---- errors
@@ -313,32 +333,6 @@ def test_reply_that_is_not_in_the_table_is_a_failed_vote(
     reply = reply_of(wire)
     vote = vote_of_reply(operation, reply)
     assert vote == (Vote.FAILED, f"unexpected reply of type {type(reply).__name__}")
-
-
-@pytest.mark.parametrize(
-    ("operation", "wire", "vote"),
-    [
-        (ACQUIRE, b":0\r\n", Vote.TAKEN),  # the key exists
-        (ACQUIRE, b":1\r\n", Vote.GRANTED),
-        (ACQUIRE, b":2\r\n", Vote.TAKEN),  # somebody waits longer
-        (ACQUIRE, b":3\r\n", Vote.GRANTED),  # and our next caller is next
-        (ACQUIRE, b":4\r\n", Vote.TAKEN),  # and the queue is at the next master
-        (ACQUIRE, b":5\r\n", Vote.GRANTED),  # as well
-        (ACQUIRE, b":6\r\n", Vote.FAILED),
-        (ACQUIRE, b"+OK\r\n", Vote.FAILED),
-        (RELEASE, b":0\r\n", Vote.TAKEN),
-        (RELEASE, b":1\r\n", Vote.GRANTED),
-        (RELEASE, b":2\r\n", Vote.GRANTED),  # and somebody was told
-        (RELEASE, b":3\r\n", Vote.TAKEN),  # and somebody was told
-        (RELEASE, b":4\r\n", Vote.TAKEN),  # and the queue is at the next master
-        (RELEASE, b":5\r\n", Vote.GRANTED),  # as well
-        (RELEASE, b":6\r\n", Vote.FAILED),
-    ],
-)
-def test_reply_of_a_gate_is_a_vote_by_its_own_table(
-    operation: Operation, wire: bytes, vote: Vote
-) -> None:
-    assert vote_of_reply(operation, reply_of(wire), is_at_gate=True)[0] is vote
 
 
 @pytest.mark.parametrize("operation", EACH)

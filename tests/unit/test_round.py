@@ -214,7 +214,7 @@ def test_only_masters_that_were_sent_the_command_may_hold_the_key() -> None:
 # ---- of several keys
 
 KEYS = (b"a", b"b", b"c")
-BAD_KEYS: list[tuple[Any, ...]] = [(), ("a",), (b"a", None)]
+BAD_KEYS: list[tuple[Any, ...]] = [(), ("a",), (b"a", None), (b"a", bytearray(b"b"))]
 
 
 def plain_round(operation: int, masters: int = 3) -> Round:

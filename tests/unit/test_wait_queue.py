@@ -70,11 +70,6 @@ class Walk:
         return STATES[self.queue.state]
 
 
-@pytest.mark.parametrize("state", STATES)
-def test_state_is_reached_by_callers_answers_and_turns(state: str) -> None:
-    assert Walk(WAYS[state]).state == state
-
-
 @pytest.mark.usefixtures("may_make_mistakes")
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("event", EVENTS)
