@@ -100,7 +100,7 @@ class Load:
             lease = locks.acquire(f"failover:{resource}", timeout=0.2)
         except AcquireError as error:
             self.texts.append((time.monotonic(), str(error)))
-            time.sleep(0.02)
+            self.is_over.wait(0.02)
             return
         if lease is None:
             return
@@ -129,7 +129,7 @@ class Load:
             except (RedisError, OSError):
                 is_taken = False
             if not is_taken:
-                time.sleep(0.02)
+                self.is_over.wait(0.02)
                 continue
             begin = time.monotonic_ns()
             self.is_over.wait(draw.uniform(0, self.ttl))
@@ -188,8 +188,12 @@ def fail_over(
 
     The quarantine begins anew when the primary can write: when all replicas follow.
     """
+
+    def stand(most: float) -> None:
+        time.sleep(draw.uniform(0, most))  # so that it happens at any moment
+
     old = service.primary()
-    time.sleep(draw.uniform(0, 1 + load.ttl))
+    stand(1 + load.ttl)
     together = [old]
     if len(service.servers.ports) == 3 and draw.random() < 0.5:
         together.append((old + 1) % 3)
@@ -202,16 +206,16 @@ def fail_over(
     else:
         service.cut(*together)
         if kind == "cut and kill":
-            time.sleep(draw.uniform(0, LAG))
+            stand(LAG)
             service.servers.stop(old)
-    promoted = await_promotion(service, old)
-    time.sleep(draw.uniform(0, 1))
+    promoted = poll(lambda: service.primary() != old, 30, "no failover")
+    stand(1)
     if draw.random() < 0.5:
         moving.lead_to(service.servers.urls[service.primary()])
     else:  # connections to the old one stay
         moving._upstream = "127.0.0.1", service.servers.ports[service.primary()]
     # Back at any time, so that it still grants, or does no more.
-    time.sleep(draw.uniform(0, 2))
+    stand(2)
     if kind == "freeze":
         service.servers.resume(old)
     elif kind in ("kill", "cut and kill"):
@@ -219,16 +223,12 @@ def fail_over(
     if kind.startswith("cut"):
         service.heal()
     if draw.random() < 0.7:  # by an operator, as sentinels take up to 15 s
-        time.sleep(draw.uniform(0, 1))
+        stand(1)
         service.follow(old)
     whole = await_health(service)
     granted = await_lease(load, int(promoted * 1e9), load.quarantine + 20)
     back = granted - promoted
     return promoted, back, granted - max(promoted, whole) - load.quarantine
-
-
-def await_promotion(service: LocalSentinels, old: int) -> float:
-    return poll(lambda: service.primary() != old, 30, "no failover")
 
 
 def await_health(service: LocalSentinels) -> float:
@@ -272,7 +272,7 @@ def poll(is_true: Callable[[], bool], seconds: float, failure: str) -> float:
     while not is_true():
         if time.monotonic() > deadline:
             raise TimeoutError(failure)
-        time.sleep(0.01)
+        time.sleep(0.01)  # between two looks
     return time.monotonic()
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
@@ -163,6 +163,7 @@ def count(
     updates: Counter[int] = Counter()
     spoiled: set[int] = set()
     leases = 0
+    # A peer has no clock to tell its caller.
     stops = {} if client == "fastredlock" else population.stopped
 
     def counted() -> Iterator[Window]:
@@ -172,7 +173,8 @@ def count(
             updates[window.resource] += bool(window.flags & UPDATED)
             if window.flags & SPOILED:
                 spoiled.add(window.resource)
-            if not is_stopped_in(window, stops):
+            stopped = stops.get(window.generation, ())
+            if not is_stopped(window.begin_ns, window.end_ns, stopped):
                 yield window
 
     overlaps = [f"{first}, then {second}" for first, second in violations(counted())]
@@ -180,9 +182,11 @@ def count(
     said: defaultdict[str, list[str]] = defaultdict(list)
     for generation in range(1, population.generations + 1):
         for kind, text in reports_of(folder, generation):
-            is_timed = kind in ("stall", "late")
-            if not (is_timed and is_excused(text, population.stopped[generation])):
-                said[kind].append(text)
+            if kind in ("stall", "late"):
+                began_ns, ended_ns = map(int, text.split()[:2])
+                if is_stopped(began_ns, ended_ns, population.stopped[generation]):
+                    continue
+            said[kind].append(text)
     said["error"] += population.crashes
     said["left"] = [str(each) for each in going_on.left]
     told = [f"{kind}: {text}" for kind in NOTED for text in said[kind]]
@@ -204,17 +208,10 @@ def count(
     )
 
 
-def is_stopped_in(window: Window, stops: dict[int, list[tuple[int, int]]]) -> bool:
-    """Whether its process was stopped in it: a peer has no clock to tell its caller."""
-    return any(
-        begin_ns < window.end_ns and window.begin_ns < end_ns
-        for begin_ns, end_ns in stops.get(window.generation, ())
-    )
-
-
-def is_excused(stall: str, stopped: list[tuple[int, int]]) -> bool:
-    """Whether the process had been stopped by us meanwhile."""
-    began_ns, ended_ns = (int(word) for word in stall.split()[:2])
+def is_stopped(
+    began_ns: int, ended_ns: int, stopped: Iterable[tuple[int, int]]
+) -> bool:
+    """Whether we had stopped its process meanwhile."""
     return any(begin < ended_ns and began_ns < end for begin, end in stopped)
 
 

@@ -138,7 +138,7 @@ def try_again(try_once: Try, ledger: Ledger, report: Report, habits: Habits) -> 
         with suppress(Exception):
             held = try_once(name_of(resource))
         if held is None:
-            time.sleep(habits.pause())  # before the next try
+            report.is_closing.wait(habits.pause())
             continue
         hold = Hold(ledger, (resource,), partial(float, held.validity))
         time.sleep(habits.work())  # the work

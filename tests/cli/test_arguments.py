@@ -167,7 +167,6 @@ def test_file_when_named_then_gives_masters_and_options(
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        ('masters = "redis://a"', "masters must be an iterable"),
         ("masters = [redis://:sesame@a]", "is not TOML (at line 1, column 12"),
         ('password = "sesame"', "has an unknown option 'password'; known are masters,"),
         ("ttl = 5", "no masters"),

@@ -89,12 +89,6 @@ def test_sdist_has_the_documents_and_all_that_they_refer_to() -> None:
     assert wanted - {"README.md"} <= {*manifest}
 
 
-def test_design_names_every_file_of_the_core() -> None:
-    text = (ROOT / "docs" / "design.md").read_text("utf-8")
-    files = sorted((ROOT / "src_cython").glob("*/*.pyx"))
-    assert [path.stem for path in files if path.stem not in text] == []
-
-
 def test_readme_is_short_and_has_the_two_commands_of_a_newcomer() -> None:
     text = README.read_text("utf-8")
     assert len(text.split()) <= LONGEST_README

@@ -156,7 +156,7 @@ FAULTS: dict[str, Fault] = {
     "stuff_queue": partial(stuff_queue, 0.0),
     "stuff_queue_before_all": partial(stuff_queue, -inf),
     # Of a process that crashed in its acquire: polling takes the other two masters.
-    "leave_key": lambda queue, _: queue.at_gate().put(KEY, b"left", 20_000),
+    "leave_key": lambda queue, _: leave_key(queue),
 }
 # When the lock is taken at the latest, and by how many of the two.
 TAKEN = dict.fromkeys(FAULTS, (FALL_BACK_NS, 2)) | {
@@ -179,17 +179,43 @@ def test_lock_when_something_happens_to_its_queue_then_is_taken_all_the_same(
     assert len(queue.granted) >= least
 
 
-@pytest.mark.parametrize("fault", ["crash_first", "pause_first", "black_hole_first"])
-def test_lock_when_the_one_that_is_told_is_gone_then_is_taken_by_the_next(
-    fault: str,
-) -> None:
-    queue, workers = waiting()
+def tell_first(queue: Queue) -> None:
     gate = queue.at_gate()
     while not gate.told(KEY):  # its message is under way
         queue.pass_time(1000)
+
+
+def miss_release(queue: Queue) -> None:
+    # The gate has notified nobody of a turn, so it drops nobody. Those behind try.
+    queue.cut_off(queue.holder, queue.gate(), for_ns=20 * S)
+
+
+def leave_key(queue: Queue) -> None:
+    # Only the first of all would try on the other masters. Seen: seed 413384.
+    queue.at_gate().put(KEY, b"left", 20_000)
+
+
+@pytest.mark.parametrize(
+    ("before", "fault", "most_ns"),
+    [
+        *((tell_first, each, FALL_BACK_NS) for each in ("crash_first", "pause_first")),
+        (tell_first, "black_hole_first", FALL_BACK_NS),
+        *(
+            (miss_release, f"{each}_first", FALL_BACK_NS)
+            for each in ("pause", "black_hole")
+        ),
+        *((leave_key, "crash_first", FALL_BACK_NS), (leave_key, "pause_first", 2 * S)),
+    ],
+)
+def test_lock_when_the_first_is_gone_then_is_taken_by_the_next_whatever_it_was_told(
+    before: Callable[[Queue], None], fault: str, most_ns: int
+) -> None:
+    queue, workers = waiting()
+    before(queue)
     FAULTS[fault](queue, workers[0])
     queue.pass_time(8 * S)
-    assert queue.took_ns() < FALL_BACK_NS
+    assert [name for name, _ in queue.granted][:1] == ["b"]
+    assert queue.took_ns() < most_ns
 
 
 @pytest.mark.parametrize("attribute", ["is_old", "is_without_queues"])
@@ -243,30 +269,3 @@ def test_waiter_when_told_and_most_have_another_key_then_is_not_granted() -> Non
     queue.pass_time(S)
     assert workers[0].process.engine.counters.turns_told >= 1
     assert not queue.granted
-
-
-@pytest.mark.parametrize(
-    ("fault", "most_ns"), [("crash_first", FALL_BACK_NS), ("pause_first", 2 * S)]
-)
-def test_lock_when_its_gate_has_a_left_key_and_the_first_is_no_more_then_is_taken(
-    fault: str, most_ns: int
-) -> None:
-    # Only the first of all would try on the other masters. Seen: seed 413384.
-    queue, workers = waiting()
-    FAULTS["leave_key"](queue, workers[0])
-    FAULTS[fault](queue, workers[0])
-    queue.pass_time(8 * S)
-    assert queue.took_ns() < most_ns
-
-
-@pytest.mark.parametrize("fault", ["pause_first", "black_hole_first"])
-def test_lock_when_its_gate_missed_the_release_and_the_first_is_silent_then_is_taken(
-    fault: str,
-) -> None:
-    # The gate has notified nobody of a turn, so it drops nobody. Those behind try.
-    queue, workers = waiting()
-    queue.cut_off(queue.holder, queue.gate(), for_ns=20 * S)
-    FAULTS[fault](queue, workers[0])
-    queue.pass_time(8 * S)
-    assert [name for name, _ in queue.granted][:1] == ["b"]
-    assert queue.took_ns() < FALL_BACK_NS

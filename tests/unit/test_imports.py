@@ -266,6 +266,14 @@ def test_import_of_fastredlock_loads_nothing_heavy() -> None:
     assert "fastredlock.types" not in told
 
 
+def test_clients_without_an_observer_load_nothing_of_it() -> None:
+    made = "fastredlock.FastRedlock(['redis://a']), m.FastRedlock(['redis://a'])"
+    told = python(f"import fastredlock, fastredlock.asyncio as m, sys; {made};"
+                  "print(*sys.modules)").split()  # fmt: skip
+    of_observers = re.compile("obser|otel|prometheus|opentelemetry")
+    assert [*filter(of_observers.search, told)] == []
+
+
 def cpu_ms(code: str, environment: dict[str, str]) -> float:
     """Measure the CPU time of a new interpreter: other work here does not count."""
     before = getrusage(RUSAGE_CHILDREN)

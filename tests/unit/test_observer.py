@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import inspect
-import subprocess
-import sys
 from collections.abc import Iterator
 from itertools import accumulate
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, Histogram
 
-import fastredlock
 from fastredlock import (
     ConfigurationError,
     FastRedlock,
@@ -31,7 +27,6 @@ from fastredlock.observer import EVENTS, Observer
 from fastredlock.prometheus import Collector
 
 MASTERS = ["redis://127.0.0.1:1"]
-ROOT = Path(fastredlock.__file__).parents[1]
 
 
 class Awaited:
@@ -93,20 +88,6 @@ def test_names_of_the_values_are_those_of_the_documents() -> None:
 
 
 # ---- the cost without
-
-
-def test_fastredlock_without_an_observer_loads_nothing_of_it() -> None:
-    code = (
-        f"import sys; sys.path.insert(0, {str(ROOT)!r})\n"
-        "import fastredlock, fastredlock.asyncio\n"
-        "for kind in (fastredlock.FastRedlock, fastredlock.asyncio.FastRedlock):\n"
-        f"    kind({MASTERS!r})\n"
-        "print(*(name for name in sys.modules if 'obser' in name or 'otel' in name\n"
-        "        or 'prometheus' in name or 'opentelemetry' in name))"
-    )
-    command = [sys.executable, "-c", code]
-    told = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert told.split() == []
 
 
 def test_lease_without_an_observer_is_no_larger_for_what_it_tells() -> None:

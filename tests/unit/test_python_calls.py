@@ -49,8 +49,6 @@ IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "blocking_run_work", "leader_await"),
     *("master_begin_preparing", "preparing_begin"),
     "engine_is_watched",
-    *("greenlet_hub_caller", "greenlet_hub_wait", "is_patched"),
-    *("greenlet_hub_of_eventlet", "greenlet_hub_of_gevent"),
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
 AT_THE_EXIT = {
