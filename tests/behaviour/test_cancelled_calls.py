@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import threading
 import warnings
 from collections.abc import Coroutine, Iterator
 from contextlib import suppress
@@ -45,6 +44,7 @@ from tests.support.cancellation import (
 from tests.support.keys import KEY, NOBODY, delete, is_empty, set_all, settled_values
 from tests.support.loop_calls import taken
 from tests.support.proxy import Proxy, proxied, set_each
+from tests.support.threads import in_threads
 from tests.support.waiting import PATIENCE, turn, until
 
 
@@ -584,9 +584,7 @@ async def test_call_when_collected_by_another_thread_then_is_undone_by_the_loop(
     waits(held[0])
     held.append(held)
     del held
-    collector = threading.Thread(target=gc.collect)
-    collector.start()
-    collector.join()
+    in_threads([gc.collect])
     await world.until(NOBODY)
 
 

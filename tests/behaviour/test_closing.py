@@ -10,7 +10,6 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from itertools import count
-from threading import Thread
 from typing import Any
 
 import pytest
@@ -42,7 +41,7 @@ from tests.support.keys import (
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import beside_connections, open_files, run_to_its_end
 from tests.support.proxy import Proxy, proxied, set_each
-from tests.support.threads import Interrupt, later
+from tests.support.threads import Interrupt, beside, later
 from tests.support.waiting import settled, stopwatch, wait_until
 
 TTL = 60.0  # s; longer than any test waits: what is gone was undone
@@ -88,13 +87,9 @@ def test_close_when_other_threads_take_locks_then_leaves_no_key(
                 while True:
                     work(locks, str(next(numbers)))
 
-        threads = [Thread(target=run) for _ in range(6)]
-        for thread in threads:
-            thread.start()
-        time.sleep(chance.uniform(0.002, 0.03))  # at any moment of their calls
-        locks.close()
-        for thread in threads:
-            thread.join()
+        with beside(*[run] * 6):
+            time.sleep(chance.uniform(0.002, 0.03))  # at any moment of their calls
+            locks.close()
         assert is_empty(servers)
 
 
@@ -112,11 +107,9 @@ def test_close_when_an_acquire_is_under_way_then_it_fails_and_leaves_no_key(
     with proxied(masters.urls) as proxies:
         locks = connected(make_locks([proxy.url for proxy in proxies]))
         set_each(proxies, delay=0.01)
-        thread = Thread(target=take)
-        thread.start()
-        time.sleep(at)  # it is in each part of its round trip
-        locks.close()
-        thread.join()
+        with beside(take):
+            time.sleep(at)  # it is in each part of its round trip
+            locks.close()
         for lease in taken:  # it was granted just before
             lease.release()
         assert settled_values([raw(url) for url in masters.urls], NOBODY) == NOBODY
@@ -177,11 +170,9 @@ def test_close_when_a_release_waits_for_a_quorum_then_it_reaches_the_connected(
             proxy.reset()
         with pytest.raises(FastRedlockError):  # finds the connections cut
             locks.acquire("other", timeout=0)
-        thread = Thread(target=lease.release)
-        thread.start()
-        time.sleep(0.1)  # until the release waits
-        locks.close()
-        thread.join()
+        with beside(lease.release):
+            time.sleep(0.1)  # until the release waits
+            locks.close()
         assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
 
 
@@ -424,7 +415,6 @@ def test_close_with_release_when_two_threads_close_then_both_end(
     urls: list[str], servers: Servers
 ) -> None:
     """Seen: one for ever, with the GIL, as the other one let go of the waker."""
-    words = (ending_programs.__name__, "close_by_two_threads", *urls)
-    done = run_to_its_end(*words, within=30)
+    done = run_to_its_end(ending_programs, "close_by_two_threads", *urls, within=30)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
     assert keys(servers) == set()

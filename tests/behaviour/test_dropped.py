@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
 import sys
-import threading
 import warnings
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -17,6 +15,8 @@ from fastredlock import FastRedlock, Lease
 from fastredlock.testing import MemoryLocks
 from tests.support.calls import granted
 from tests.support.keys import KEY
+from tests.support.processes import Fork, run_to_its_end
+from tests.support.threads import beside
 
 NOT_RELEASED = f"'{KEY}': its lease is dropped while it is valid, and was not released"
 
@@ -149,13 +149,9 @@ def test_lease_when_dropped_beside_threads_that_lock_then_warns_of_it_alone(
                 pass
 
     with FastRedlock(urls) as locks:
-        threads = [threading.Thread(target=work, args=(f"t-{i}",)) for i in range(4)]
-        for thread in threads:
-            thread.start()
-        with pytest.warns(ResourceWarning) as noted:
+        works = [partial(work, f"t-{i}") for i in range(4)]
+        with beside(*works), pytest.warns(ResourceWarning) as noted:
             drop([locks.acquire(f"dropped-{i}", ttl=1) for i in range(5)])
-        for thread in threads:
-            thread.join()
     wanted = [f"dropped-{i}" for i in range(5)]
     assert sorted(str(each.message)[1:10] for each in noted) == wanted
 
@@ -165,13 +161,15 @@ def test_forked_child_when_it_drops_its_parents_lease_then_is_silent(
 ) -> None:
     with FastRedlock(urls) as locks:
         lease: Lease | None = granted(locks.acquire(KEY))
-        pid = os.fork()
-        if pid == 0:
-            warnings.simplefilter("always")
-            warnings.showwarning = lambda *_: os._exit(1)
-            lease = None
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+        def forget() -> int:
+            nonlocal lease
+            with warnings.catch_warnings(record=True) as noted:
+                warnings.simplefilter("always")
+                lease = None
+            return len(noted)
+
+        assert Fork(forget).result() == 0
         granted(lease).release()
 
 
@@ -186,6 +184,5 @@ self.lease = locks.acquire("b", ttl=0.5)
 cycle = [locks.acquire("c", ttl=0.5)]
 cycle.append(cycle)
 """
-    words = [sys.executable, "-W", "always", "-c", code]
-    ended = subprocess.run(words, capture_output=True, text=True, check=True)
-    assert (ended.stdout, ended.stderr) == ("", "")
+    ended = run_to_its_end(code, options=("-W", "always"))
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "", "")

@@ -5,8 +5,6 @@ lease of a cohort goes to the next caller here, without a round.
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -22,7 +20,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, settled_values, values
-from tests.support.processes import Fork
+from tests.support.processes import Fork, run_to_its_end
 from tests.support.waiters import (
     Waiters,
     begins_to_wait,
@@ -395,8 +393,7 @@ assert os.wait()[1] == 0
 def test_keys_at_rest_at_an_end_then_are_released(
     urls: list[str], servers: Servers, end: str
 ) -> None:
-    words = [sys.executable, "-c", PRELUDE + ENDS[end], *urls]
-    ended = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    ended = run_to_its_end(PRELUDE + ENDS[end], *urls)
     assert (ended.stdout, ended.stderr, ended.returncode) == ("", "", 0)
     assert not any(server.exists("j") for server in servers)
 
@@ -620,8 +617,8 @@ def test_interpreter_when_it_ends_while_daemons_hand_on_then_no_key_is_left(
     urls: list[str], servers: Servers
 ) -> None:
     for _ in range(3):
-        command = [sys.executable, "-c", ENDS_WHILE_DAEMONS_HAND_ON, KEY, *urls]
-        subprocess.run(command, check=True, timeout=30)
+        ended = run_to_its_end(ENDS_WHILE_DAEMONS_HAND_ON, KEY, *urls, within=30)
+        assert ended.returncode == 0, ended.stderr
         assert is_over(servers)
 
 

@@ -9,9 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -38,8 +36,8 @@ from tests.support.masters import pause, resume, stop
 from tests.support.processes import (
     Fork,
     beside_connections,
-    environment_of_children,
     open_files,
+    run_to_its_end,
 )
 from tests.support.proxy import Proxy
 from tests.support.threads import in_threads
@@ -409,13 +407,7 @@ SILENT = ("-X", "dev", "-W", "ignore::ResourceWarning")  # of the loop, unclosed
 def test_exit_when_a_lease_is_held_then_is_silent(
     kind: str, urls: list[str], how: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, *SILENT, "-c", PROGRAM, kind, how, *urls],
-        env=environment_of_children(),
-        capture_output=True,
-        text=True,
-        timeout=20,
-    )
+    done = run_to_its_end(PROGRAM, kind, how, *urls, options=SILENT, within=20)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -437,9 +429,7 @@ async def test_descriptors_when_closed_or_dropped_while_the_loop_runs_then_none_
     elif end == "drop":
         kept.clear()
     else:
-        thread = threading.Thread(target=kept.clear)
-        thread.start()
-        thread.join()
+        in_threads([kept.clear])
     await until(lambda: open_files() == before)
 
 

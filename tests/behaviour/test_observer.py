@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import os
 import threading
 import time
 from collections.abc import Iterator
@@ -34,8 +33,9 @@ from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken
 from tests.support.masters import pause, stop
 from tests.support.noted import Noted, Raising, handled
+from tests.support.processes import Fork
 from tests.support.proxy import proxied, set_each
-from tests.support.threads import later
+from tests.support.threads import beside, later
 from tests.support.waiters import counter
 from tests.support.waiting import SLACK, settled, turn, until, wait_until
 
@@ -316,15 +316,12 @@ def test_observer_when_it_blocks_then_other_threads_go_on(
                 assert gate.wait(10)
 
     locks = connected(make_locks(urls, observer=Blocking()))
-    later: list[Any] = []
-    thread = threading.Thread(target=lambda: later.append(locks.acquire("blocked")))
-    thread.start()
-    assert wait_until(lambda: locks.holders("blocked")[0].token_hash is not None)
-    assert granted(locks.acquire("free", timeout=0)).release() is RELEASED
-    assert not later
-    gate.set()
-    thread.join()
-    assert later[0].release() is RELEASED
+    with beside(lambda: locks.acquire("blocked")) as (blocked,):
+        assert wait_until(lambda: locks.holders("blocked")[0].token_hash is not None)
+        assert granted(locks.acquire("free", timeout=0)).release() is RELEASED
+        assert not blocked.done()
+        gate.set()
+    assert granted(blocked.result()).release() is RELEASED
 
 
 @blocking
@@ -398,17 +395,15 @@ def test_forked_child_when_it_releases_its_parents_lease_then_tells_nothing(
 ) -> None:
     lease = granted(observed.acquire(KEY))
     noted.clear()
-    pid = os.fork()
-    if pid == 0:
-        try:
-            with suppress(LeaseLostError):
-                lease.__exit__(None, None, None)
-            with observed.lock("child"):
-                pass
-            os._exit(0 if noted.events == BLOCK else 1)
-        finally:
-            os._exit(2)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+    def leave() -> list[str]:
+        with suppress(LeaseLostError):
+            lease.__exit__(None, None, None)
+        with observed.lock("child"):
+            pass
+        return noted.events
+
+    assert Fork(leave).result() == BLOCK
     assert lease.release() is RELEASED
     assert noted.events == ["margin", "released"]
 

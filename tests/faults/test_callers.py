@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import dis
 import sys
-import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
@@ -21,6 +20,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.fixtures import Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, set_all, values
+from tests.support.threads import beside
 from tests.support.waiting import PATIENCE, settled, until, wait_until
 
 PACKAGE = fastredlock.__path__[0]
@@ -360,12 +360,8 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
         lefts = locks.extend_each(leases, 60) if is_each else [leases[0].extend(60)]
         assert (where, min(left or 0 for left in lefts) > 50) == (where, True)
     # ...in any thread: nothing that the interrupted ones had in hand is still held.
-    extended: list[float] = []
-    thread = threading.Thread(target=lambda: extended.append(leases[0].extend(60)))
-    thread.daemon = True
-    thread.start()
-    thread.join(PATIENCE)
-    assert extended[0] > 50
+    with beside(lambda: leases[0].extend(60)) as (extended,):
+        assert extended.result(PATIENCE) > 50
 
 
 @pytest.mark.slow

@@ -15,7 +15,7 @@ from tests.support.processes import run_to_its_end
 
 
 def end(*words: str) -> subprocess.CompletedProcess[str]:
-    return run_to_its_end(ending_programs.__name__, *words, within=30)
+    return run_to_its_end(ending_programs, *words, within=30)
 
 
 def left_of(servers: Servers, word: str) -> list[str]:

@@ -20,6 +20,7 @@ from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.masters import pause, resume
 from tests.support.processes import Fork
+from tests.support.threads import beside
 from tests.support.waiting import PATIENCE, wait_until
 
 pytestmark = blocking
@@ -163,9 +164,6 @@ def test_child_when_forked_in_a_close_then_ends(
     pause(masters, 3)
     with pytest.raises(FastRedlockError):
         locks.acquire(KEY, timeout=0)
-    thread = threading.Thread(target=locks.close)
-    thread.start()
-    assert wait_until(lambda: locks._driver.engine.is_closed)
 
     def use() -> str:
         with pytest.raises(FastRedlockError) as raised:
@@ -173,8 +171,9 @@ def test_child_when_forked_in_a_close_then_ends(
         locks.close()
         return str(raised.value)
 
-    child = Fork(use)
-    thread.join()
+    with beside(locks.close):
+        assert wait_until(lambda: locks._driver.engine.is_closed)
+        child = Fork(use)
     resume(masters, 3)
     assert "closed" in child.result()
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable
 from importlib.util import find_spec
@@ -28,9 +27,9 @@ Program = Callable[..., None]  # of URLs
 
 def run(program: Program, urls: list[str], preload: str = "") -> None:
     """Run it in a process: it succeeds, and writes nothing to standard error."""
-    module, name, patience = program.__module__, program.__name__, 2 * PATIENCE
+    options = ("-X", "dev")
     done = run_to_its_end(
-        module, name, *urls, within=patience, preload=preload, is_dev=True
+        fault_programs, program.__name__, *urls, options=options, preload=preload
     )
     assert (done.returncode, done.stderr) == (0, ""), done.stderr[-2000:]
 
@@ -113,7 +112,7 @@ def test_process_when_stopped_beyond_the_ttl_then_knows_at_its_next_line(
 def test_process_when_it_ends_with_kept_leases_then_ends_at_once_and_in_silence(
     urls: list[str], name: str, status: int, ttl: str
 ) -> None:
-    done = run_to_its_end(fault_programs.__name__, name, ttl, *urls, within=10)
+    done = run_to_its_end(fault_programs, name, ttl, *urls, within=10)
     assert (done.returncode, done.stderr) == (status, "")
 
 
@@ -165,7 +164,7 @@ def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(
     """Seen: no name was resolved, a silent server froze all, LocalMasters failed; and
     a leader that a fork had copied would read its parent's replies."""
     module = "tests.support.greenlet_programs"  # an import of it would patch us
-    done = run_to_its_end(module, library, within=60)
+    done = run_to_its_end(module, library)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
 
@@ -184,20 +183,11 @@ def test_signal_handler_when_a_library_has_patched_nothing_then_takes_locks(
 # --- no call imports a module: a fork beside such an import leaves a child that hangs -
 
 
-PROGRAM = Path(__file__).parents[1] / "support" / "import_program.py"
-
-
 @pytest.mark.slow
 def test_no_public_call_imports_anything_when_clients_are_made(urls: list[str]) -> None:
     """Seen: 8 of 883 forked children whose acquire(timeout=1) never returned."""
-    program = subprocess.run(
-        [sys.executable, str(PROGRAM), *urls],
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=60,
-    )
-    assert (program.stdout.strip(), program.stderr) == ("", "")
+    done = run_to_its_end("tests.support.import_program", *urls)
+    assert (done.stdout.strip(), done.stderr) == ("", "")
 
 
 # --- in a sub-interpreter -------------------------------------------------------------
@@ -222,6 +212,5 @@ interpreters.run_string(interpreters.create(), code)
 
 
 def test_import_when_in_a_subinterpreter_then_the_error_names_the_remedy() -> None:
-    words = [sys.executable, "-c", CODE]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = run_to_its_end(CODE)
     assert "WSGIApplicationGroup" in done.stdout, done

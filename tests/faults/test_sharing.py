@@ -20,7 +20,7 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all, settled_values
 from tests.support.masters import pause
 from tests.support.proxy import Proxy, set_each
-from tests.support.threads import Interrupt, alarm, in_threads
+from tests.support.threads import Interrupt, alarm, beside, in_threads
 from tests.support.waiting import stopwatch, wait_until
 
 
@@ -81,17 +81,13 @@ def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
             granted(locks.acquire(f"r{number}", timeout=20)).release()
             took.append((began, time.monotonic() - began))
 
-    threads = [threading.Thread(target=pairs, args=(number,)) for number in range(8)]
-    try:
-        for thread in threads:
-            thread.start()
-        with alarm(0.1, on_alarm, every=0.3):
-            while len(handled) < 6:
-                granted(locks.acquire("mine", timeout=20)).release()
-    finally:
-        is_over.set()
-        for thread in threads:
-            thread.join()
+    with beside(*[partial(pairs, number) for number in range(8)]):
+        try:
+            with alarm(0.1, on_alarm, every=0.3):
+                while len(handled) < 6:
+                    granted(locks.acquire("mine", timeout=20)).release()
+        finally:
+            is_over.set()
     ended = sorted(at + seconds for at, seconds in took)
     meanwhile = [between(ended, at + 0.05, at + 0.2) / 0.15 for at in handled]
     before = [between(ended, at - 0.1, at) / 0.1 for at in handled]

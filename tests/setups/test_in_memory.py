@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
 import sys
 from typing import Any
 
@@ -22,6 +21,7 @@ from fastredlock.observer import Observer
 from fastredlock.testing import MemoryLocks, in_memory
 from fastredlock.testing._model import runtime
 from fastredlock.testing.asyncio import advance
+from tests.support.processes import run_to_its_end
 
 pytestmark = pytest.mark.usefixtures("thawed")
 NOWHERE = [f"redis://nobody:secret@127.0.0.1:{port}" for port in (1, 2, 3)]
@@ -190,5 +190,4 @@ def test_masters_in_memory_without_lupa_then_name_its_extra(
 
 def test_import_of_the_servers_loads_no_lua() -> None:
     code = "import sys, fastredlock.testing; print('lupa' in sys.modules)"
-    command = [sys.executable, "-c", code]
-    assert subprocess.check_output(command, text=True) == "False\n"
+    assert run_to_its_end(code).stdout == "False\n"

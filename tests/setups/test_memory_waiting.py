@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import subprocess
-import sys
-import threading
 import time
 import warnings
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -28,39 +26,21 @@ from fastredlock.testing import MemoryLocks, MemoryMasters, in_memory
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
 from tests.support.awaited import run_on
 from tests.support.masters import stop
+from tests.support.processes import Fork, run_to_its_end
+from tests.support.threads import beside, in_threads
 from tests.support.waiting import turn, wait_until
 
 pytestmark = pytest.mark.usefixtures("thawed")
 RELEASED, GONE, _ = ReleaseStatus
 
 
-class Caller(threading.Thread):
-    """A thread that makes one call; `result` is its end."""
-
-    def __init__(self, call: Callable[[], Any]) -> None:
-        super().__init__(daemon=True)
-        self._call = call
-        self.result: Any = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.result = self._call()
-        except Exception as error:
-            self.result = error
-
-    def end(self) -> Any:
-        self.join(5)
-        assert not self.is_alive()
-        return self.result
-
-
-def waiting_caller(locks: MemoryLocks, **options: Any) -> Caller:
-    """Start a thread that waits for "r"; return once it does."""
+@contextmanager
+def waiting_caller(locks: MemoryLocks, **options: Any) -> Iterator[Future[Any]]:
+    """Let a thread wait for "r"; yield the future of its lease once it does."""
     before = locks.stats().waits
-    caller = Caller(lambda: locks.acquire("r", **options))
-    wait_until(lambda: locks.stats().waits > before)
-    return caller
+    with beside(lambda: locks.acquire("r", **options)) as (caller,):
+        wait_until(lambda: locks.stats().waits > before)
+        yield caller
 
 
 # --- threads ----------------------------------------------------------------------
@@ -74,20 +54,20 @@ def test_acquire_when_it_waits_then_the_release_wakes_it_in_no_time(
     locks = [MemoryLocks(masters) for _ in range(clients)]
     lease = locks[0].acquire("r")
     assert lease is not None
-    caller = waiting_caller(locks[-1])
-    before = lease.remaining()
-    assert lease.release() is RELEASED
-    assert caller.end().remaining() == before
+    with waiting_caller(locks[-1]) as caller:
+        before = lease.remaining()
+        assert lease.release() is RELEASED
+    assert caller.result().remaining() == before
 
 
 def test_acquire_when_its_timeout_passes_by_advance_then_is_none() -> None:
     locks = MemoryLocks(ttl=60)
     assert locks.acquire("r")
-    caller = waiting_caller(locks, timeout=5)
-    locks.advance(4.9)
-    assert caller.is_alive()
-    locks.advance(0.2)
-    assert caller.end() is None
+    with waiting_caller(locks, timeout=5) as caller:
+        locks.advance(4.9)
+        assert not caller.done()
+        locks.advance(0.2)
+    assert caller.result() is None
 
 
 @pytest.mark.parametrize("is_lost", [False, True])
@@ -96,23 +76,23 @@ def test_acquire_when_the_holders_key_is_over_then_advance_brings_the_turn(
 ) -> None:
     locks = MemoryLocks(ttl=60 if is_lost else 3)
     assert locks.acquire("r")
-    caller = waiting_caller(locks, ttl=3)
-    if is_lost:
-        locks.lose("r")
-    locks.advance(3.5)
-    assert caller.end().remaining() > 2.3 or is_lost  # since then
+    with waiting_caller(locks, ttl=3) as caller:
+        if is_lost:
+            locks.lose("r")
+        locks.advance(3.5)
+    assert caller.result().remaining() > 2.3 or is_lost  # since then
 
 
 def test_lost_when_waited_for_then_advance_ends_it() -> None:
     locks = MemoryLocks(ttl=3)
     lease = locks.acquire("r")
     assert lease is not None
-    soon, late = Caller(lambda: lease.lost.wait(1)), Caller(lease.lost.wait)
-    wait_until(lambda: len(locks.masters._world.sleepers) == 2)
-    locks.advance(1.5)
-    assert soon.end() is False
-    locks.advance(2)
-    assert late.end() is True
+    with beside(lambda: lease.lost.wait(1), lease.lost.wait) as (soon, late):
+        wait_until(lambda: len(locks.masters._world.sleepers) == 2)
+        locks.advance(1.5)
+        assert soon.result(5) is False
+        locks.advance(2)
+    assert late.result() is True
 
 
 NOBODY_RELEASES = """
@@ -143,21 +123,18 @@ asyncio.run(main())
 
 
 def test_acquire_when_nobody_ever_releases_then_raises() -> None:
-    command = [sys.executable, "-c", NOBODY_RELEASES]  # whose main thread is alone
-    told = subprocess.check_output(command, text=True, timeout=60)
+    told = run_to_its_end(NOBODY_RELEASES).stdout  # its main thread is alone
     assert told.splitlines() == ["RELEASED", "a call has w"]
 
 
 def test_locks_when_forked_then_the_child_is_refused() -> None:
     locks = MemoryLocks()
-    child = os.fork()
-    if child == 0:
-        try:
+
+    def use() -> None:
+        with pytest.raises(RuntimeError):
             locks.acquire(timeout=0)
-        except RuntimeError:
-            os._exit(7)
-        os._exit(1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+
+    assert Fork(use).result() is None
 
 
 # --- a clock that moves by itself -------------------------------------------------
@@ -299,12 +276,7 @@ def test_caller_when_it_is_alone_then_ends_at_its_timeout(
     def wait() -> None:
         results.append(memory.acquire("r", timeout=timeout))
 
-    if where == "here":
-        wait()
-    else:
-        thread = threading.Thread(target=wait)
-        thread.start()
-        thread.join()
+    wait() if where == "here" else in_threads([wait])
     assert results == [None]
     assert kept is not None
     assert kept.is_valid
@@ -314,14 +286,7 @@ def test_caller_when_it_is_alone_then_ends_at_its_timeout(
 def test_callers_when_they_all_wait_then_end_at_their_timeouts_soon() -> None:
     memory, began = MemoryLocks(), time.monotonic()
     memory.steal("r", ttl=60)
-    callers = [
-        threading.Thread(target=memory.acquire, args=("r",), kwargs={"timeout": 5})
-        for _ in range(4)
-    ]
-    for each in callers:
-        each.start()
-    for each in callers:
-        each.join()
+    in_threads([lambda: memory.acquire("r", timeout=5)] * 4)
     assert time.monotonic() - began < 4
     assert memory.masters.time() == pytest.approx(5, abs=0.1)
 
@@ -337,13 +302,11 @@ def test_caller_when_a_thread_works_then_the_clock_stands_still_as_in_life() -> 
         assert 1 <= time.monotonic() - began < 3
         results.append(memory.acquire("r"))
 
-    thread = threading.Thread(target=wait)
-    thread.start()
-    assert wait_until(lambda: results == [None])
-    assert memory.masters.time() == 1
-    assert lease is not None
-    lease.release()
-    thread.join(5)
+    with beside(wait):
+        assert wait_until(lambda: results == [None])
+        assert memory.masters.time() == 1
+        assert lease is not None
+        lease.release()
     assert results[1] is not None
 
 

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -24,6 +21,7 @@ from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import pause, resume
+from tests.support.processes import run_to_its_end
 from tests.support.waiting import wait_until
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], float]
@@ -252,13 +250,7 @@ print(generate_latest(registry).decode())
 def test_scrape_when_several_processes_share_their_metrics_then_sums_them(
     urls: list[str], tmp_path: Path, label: str, name: str
 ) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SHARED, label, *urls],
-        env={**os.environ, name: str(tmp_path)},
-        capture_output=True,
-        text=True,
-        timeout=30,
-    )
+    done = run_to_its_end(SHARED, label, *urls, env={name: str(tmp_path)})
     assert done.returncode == 0, done.stderr
     found = Scrape(done.stdout)
     series = [{}] if label == "none" else [{"resource": "a"}, {"resource": "b"}]

@@ -17,10 +17,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from fastredlock import FastRedlock, Lease, Retry
 from fastredlock import asyncio as awaitable
+from tests.support.threads import in_threads
 from tests.support.waiting import turn, until
 
 NAMES = [f"r{i}" for i in range(3_000)]
@@ -305,11 +307,7 @@ def close_by_two_threads(*urls: str) -> None:
     for _ in range(200):
         locks = FastRedlock(urls, ttl=TTL)
         held = locks.acquire_each([f"each{i}" for i in range(4)])
-        threads = [threading.Thread(target=close, args=(locks,)) for _ in range(2)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        in_threads([partial(close, locks)] * 2)
         errors += [
             ValueError(repr(lease)) for lease in held if lease and lease.is_valid
         ]

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from types import ModuleType
 from typing import Any
@@ -24,18 +24,30 @@ def environment_of_children() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
 
 
-def run_to_its_end(
-    module: str, *words: str, within: float, preload: str = "", is_dev: bool = False
-) -> subprocess.CompletedProcess[str]:
-    """Run `python -m module words...` until it ends, for at most so many seconds.
+def python(program: ModuleType | str, *options: str) -> list[str]:
+    """Return the first words of a program: a module, its name in `tests`, or code."""
+    name = program if isinstance(program, str) else program.__name__
+    return [sys.executable, *options, "-m" if name.startswith("tests.") else "-c", name]
 
-    `preload`: a library that is loaded before all others; `is_dev`: with `-X dev`.
+
+def run_to_its_end(
+    program: ModuleType | str,
+    *words: str,
+    options: Sequence[str] = (),
+    within: float = 60.0,
+    preload: str = "",
+    env: Mapping[str, str] | None = None,
+) -> subprocess.CompletedProcess[str]:
+    """Run a program until it ends, for at most so many seconds.
+
+    `options`: Python's; `preload`: a library that is loaded before all others; `env`:
+    what is added to the environment.
     """
-    environment = environment_of_children()
+    environment = environment_of_children() | dict(env or {})
     if preload:
         environment["LD_PRELOAD"] = f"{preload} {os.environ.get('LD_PRELOAD', '')}"
     return subprocess.run(
-        [sys.executable, *(["-X", "dev"] if is_dev else []), "-m", module, *words],
+        [*python(program, *options), *words],
         env=environment,
         capture_output=True,
         text=True,
@@ -46,9 +58,9 @@ def run_to_its_end(
 class Child(subprocess.Popen[str]):
     """A program in a process of its own; it reads lines, and answers by lines."""
 
-    def __init__(self, *words: str) -> None:
+    def __init__(self, words: list[str]) -> None:
         super().__init__(
-            [sys.executable, *words],
+            words,
             env=environment_of_children(),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -71,9 +83,8 @@ class Child(subprocess.Popen[str]):
 
 @contextmanager
 def running(program: ModuleType | str, *words: str) -> Iterator[Child]:
-    """Run a program of tests/support, or code, until the block ends."""
-    how = ("-c", program) if isinstance(program, str) else ("-m", program.__name__)
-    with Child(*how, *words) as child:
+    """Run a program until the block ends."""
+    with Child([*python(program), *words]) as child:
         try:
             yield child
         finally:

@@ -5,17 +5,31 @@ from __future__ import annotations
 import signal
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
 
 def in_threads(bodies: Sequence[Callable[[], T]]) -> list[T]:
     """Run all bodies at the same time; return their results, or raise."""
+    with beside(*bodies) as futures:
+        pass
+    return [future.result() for future in futures]
+
+
+@contextmanager
+def beside(*bodies: Callable[[], object]) -> Iterator[list[Future[Any]]]:
+    """Run each body in a thread of its own while the block runs; or raise at its end.
+
+    Yield their futures.
+    """
     with ThreadPoolExecutor(len(bodies)) as pool:
-        return [future.result() for future in [pool.submit(body) for body in bodies]]
+        futures = [pool.submit(body) for body in bodies]
+        yield futures
+        for future in futures:
+            future.result()
 
 
 @contextmanager
@@ -26,10 +40,8 @@ def later(delay: float, work: Callable[[], object]) -> Iterator[None]:
         time.sleep(delay)  # the delay that was asked for
         work()
 
-    with ThreadPoolExecutor(1) as pool:
-        future = pool.submit(wait_and_work)
+    with beside(wait_and_work):
         yield
-        future.result()
 
 
 # --- signal handlers that run, or raise, in the middle of a call ----------------------

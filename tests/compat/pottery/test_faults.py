@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import subprocess
-import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import ExitStack
 from functools import wraps
@@ -16,6 +14,7 @@ from fastredlock.testing import LocalMasters
 from tests.compat.pottery.face import Face
 from tests.support.keys import KEY
 from tests.support.masters import stop
+from tests.support.processes import run_to_its_end
 from tests.support.proxy import Proxy, set_each
 from tests.support.threads import in_threads, later
 from tests.support.waiting import until, wait_until
@@ -221,8 +220,6 @@ def test_synchronize_refuses_a_wrapped_coroutine_function_alone_that_does_not_ru
 
 
 def test_import_leaves_json_alone(better_blocking: Face) -> None:
-    code = (
-        f"import sys, json; sys.path[:0] = {sys.path!r}; dumps = json.dumps\n"
-        f"import {better_blocking.name}; print(json.dumps is dumps)"
-    )
-    assert subprocess.check_output([sys.executable, "-c", code]) == b"True\n"
+    code = f"import json; dumps = json.dumps; import {better_blocking.name}; "
+    done = run_to_its_end(code + "print(json.dumps is dumps)")
+    assert done.stdout == "True\n", done.stderr

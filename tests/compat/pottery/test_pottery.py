@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import logging
-import os
 import re
-import subprocess
-import sys
 from contextlib import suppress
 from typing import Any
 
@@ -17,6 +14,7 @@ from fastredlock.testing import LocalMasters
 from tests.compat.face import ANOTHER
 from tests.compat.pottery.face import UUID, Face
 from tests.support.keys import KEY
+from tests.support.processes import run_to_its_end
 from tests.support.threads import in_threads
 from tests.support.waiting import stopwatch, wait_until
 
@@ -71,13 +69,11 @@ def test_arguments_that_exclude_each_other_are_refused(face: Face) -> None:
 def test_without_masters_the_url_of_the_environment_is_used(blocking: Face) -> None:
     with LocalMasters(1) as masters:
         code = (
-            f"import sys; sys.path[:0] = {sys.path!r}\n"
             f"from {blocking.name} import *\n"
             f"lock = Redlock(key={KEY!r}); print(lock.acquire(), len(lock.masters))"
         )
-        environment = {**os.environ, "REDIS_URL": masters.urls[0]}
-        command = [sys.executable, "-c", code]
-        assert subprocess.check_output(command, env=environment) == b"True 1\n"
+        done = run_to_its_end(code, env={"REDIS_URL": masters.urls[0]})
+        assert done.stdout == "True 1\n", done.stderr
         with redis.Redis.from_url(masters.urls[0]) as server:
             assert server.get(blocking.key)
 

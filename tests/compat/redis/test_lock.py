@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +16,7 @@ from fastredlock.testing import LocalMasters
 from tests.compat.redis.face import THEIRS, THEIRS_ASYNCIO, Face
 from tests.support.keys import KEY
 from tests.support.masters import stop
+from tests.support.processes import Fork
 from tests.support.proxy import Proxy
 from tests.support.threads import later
 from tests.support.two_libraries import load
@@ -330,20 +329,17 @@ def test_token_cannot_be_guessed_from_another(better: Face) -> None:
 
 
 def test_forked_child_does_not_have_the_lock_of_its_parent(
-    better_blocking: Face, tmp_path: Path
+    better_blocking: Face,
 ) -> None:
-    lock, said = better_blocking.lock(timeout=60), tmp_path / "said"
+    lock = better_blocking.lock(timeout=60)
     lock.acquire()
-    if os.fork() == 0:
-        try:
+
+    def release() -> None:
+        with pytest.raises(LockError, match=r"^Cannot release a lock that's not"):
             lock.release()
-        except LockError as error:
-            said.write_text(str(error))
-        finally:
-            os._exit(0)
-    os.wait()
+
+    Fork(release).result()
     assert better_blocking.value() == lock.local.token
-    assert said.read_text().startswith("Cannot release a lock that's not")
     lock.release()
 
 
