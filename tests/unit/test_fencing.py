@@ -202,16 +202,6 @@ def test_reply_of_no_known_kind_ends_the_connection(said: bytes) -> None:
     assert engine.states[0][0] is not MasterState.READY
 
 
-def test_acquire_when_its_script_is_unknown_then_is_sent_by_its_source() -> None:
-    engine = ready_engine(1)
-    round = begin(engine)
-    (first,) = sent(engine)
-    hear(engine, T0 + MS, NOSCRIPT)
-    assert sent(engine) == [[b"EVAL", scripts.FENCED_ACQUIRE_ALL, *first[2:]]]
-    hear(engine, T0 + 2 * MS, number(9))
-    assert (round.is_won, round.fence) == (True, 9)
-
-
 # ---- the second write
 
 
@@ -318,12 +308,17 @@ def test_second_write_when_the_validity_is_over_by_then_is_too_late() -> None:
     assert round.verdict is Verdict.TOO_LATE
 
 
-def test_second_write_when_its_script_is_unknown_then_is_sent_by_its_source() -> None:
-    engine, round = differing()
+def test_script_of_a_number_when_it_is_unknown_then_is_sent_by_its_source() -> None:
+    engine = ready_engine()
+    round = begin(engine)
     (first,) = sent(engine)
-    hear(engine, T0 + 2 * MS, NOSCRIPT)
-    assert sent(engine) == [[b"EVAL", scripts.WRITE_FENCE, *first[2:]]]
-    hear(engine, T0 + 3 * MS, RAISED)
+    hear(engine, T0 + MS, NOSCRIPT)
+    assert sent(engine) == [[b"EVAL", scripts.FENCED_ACQUIRE_ALL, *first[2:]]]
+    hear(engine, T0 + 2 * MS, number(7), number(9))
+    (second,) = sent(engine)
+    hear(engine, T0 + 3 * MS, NOSCRIPT)
+    assert sent(engine) == [[b"EVAL", scripts.WRITE_FENCE, *second[2:]]]
+    hear(engine, T0 + 4 * MS, RAISED)
     assert (round.is_won, round.fence) == (True, 9)
 
 

@@ -163,13 +163,6 @@ def test_adopted_lease_is_valid_after_a_quorum_has_extended_it_and_ends_as_any()
         lease.extend()
 
 
-def test_adopted_lease_that_is_gone_is_not_valid() -> None:
-    lease = ScriptedLocks("TT.").adopt("orders:42", b"a token")
-    with pytest.raises(LeaseLostError, match="lost"):
-        lease.extend()
-    assert not lease.is_valid
-
-
 def test_adopted_extension_without_a_quorum_proves_nothing() -> None:
     lease = ScriptedLocks("FF.", "GG.", took_ns=0).adopt("orders:42", b"a token")
     with pytest.raises(NotExtendedError, match="its validity is not known") as caught:
@@ -443,10 +436,13 @@ def test_extension_without_a_quorum_is_lost_only_where_the_validity_is_over(
     assert caught.value.remaining == seconds(max(spare_ns, 0))
 
 
+@pytest.mark.parametrize("is_adopted", [False, True])
 @pytest.mark.parametrize("votes", ["TT.", "GTT", "FTT"])
-def test_extension_that_finds_the_key_gone_loses_the_lease_at_once(votes: str) -> None:
-    locks = ScriptedLocks("GG.", votes)
-    lease = taken(locks)
+def test_extension_that_finds_the_key_gone_loses_the_lease_at_once(
+    votes: str, is_adopted: bool
+) -> None:
+    locks = ScriptedLocks(*["GG."] * (not is_adopted), votes)
+    lease = locks.adopt("orders:42", b"a token") if is_adopted else taken(locks)
     with pytest.raises(LeaseLostError, match="lost") as caught:
         lease.extend()
     assert (lease.remaining(), caught.value.remaining) == (0.0, 0.0)

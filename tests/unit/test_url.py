@@ -487,32 +487,20 @@ def awaited(module: Any) -> Any:
     return Awaited()
 
 
-def pools(name: str, **settings: Any) -> Make:
-    """Make a client whose pool has a method of its own, and connects elsewhere."""
-
-    def make(module: Any) -> Any:
-        def method(self: Any, *args: Any, **options: Any) -> Any:
-            self.connection_kwargs = {**self.connection_kwargs, **settings}
-            return getattr(super(Pool, self), name)(*args, **options)
-
-        Pool: Any = type("Pool", (module.ConnectionPool,), {name: method})  # noqa: N806
-        return module.Redis(connection_pool=Pool(host="h"))
-
-    return make
-
-
-def moves(name: str, **place: Any) -> Make:
-    """Make a client whose pool changes the place of a connection that it has made."""
+def pools(name: str, place: dict[str, Any] | None = None, **settings: Any) -> Make:
+    """Make a client whose pool has a method of its own: it connects with other
+    settings, or changes the place of the connection that it has made."""
 
     def make(module: Any) -> Any:
         def changed(connection: Any) -> Any:
-            vars(connection).update(place)
+            vars(connection).update(place or {})
             return connection
 
         async def awaited(connection: Any) -> Any:
             return changed(await connection)
 
         def method(self: Any, *args: Any, **options: Any) -> Any:
+            self.connection_kwargs = {**self.connection_kwargs, **settings}
             connection = getattr(super(Pool, self), name)(*args, **options)
             return (awaited if iscoroutine(connection) else changed)(connection)
 
@@ -578,8 +566,10 @@ REFUSED: dict[str, Make] = {
     "awaited execute_command with a prefix": awaited,
     "make_connection to another database": pools("make_connection", db=3),
     "get_connection to another host": pools("get_connection", host="other"),
-    "make_connection that moves what it has made": moves("make_connection", port=1),
-    "get_connection that moves what it gives": moves("get_connection", db=7),
+    "make_connection that moves what it has made": pools(
+        "make_connection", {"port": 1}
+    ),
+    "get_connection that moves what it gives": pools("get_connection", {"db": 7}),
     "make_connection by itself": by_itself,
     "wrapper that forwards its attributes": forwarding,
     "patched object": patched,
@@ -594,7 +584,7 @@ TAKEN: dict[str, Make] = {
     "set that passes on": sets(lambda args: args),
     "make_connection that passes on": pools("make_connection"),
     "get_connection that passes on": pools("get_connection"),
-    "get_connection that moves nothing": moves("get_connection", port=6379),
+    "get_connection that moves nothing": pools("get_connection", {"port": 6379}),
     "class with nothing of its own": lambda module: type("C", (module.Redis,), {})(
         host="h"
     ),
