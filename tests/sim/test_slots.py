@@ -7,14 +7,12 @@ from typing import Any
 
 import pytest
 
-from fastredlock._locking.slots import Permit
-
 from .judge import Violation
 from .scenarios import NOTHING, Stage
 from .worker import Slots, Worker
 from .world import MS, S
 
-ONE, TWO, RATE = Slots("q", 1), Slots("q", 2), Slots("w", 2, 0.5)
+ONE, TWO = Slots("q", 1), Slots("q", 2)
 
 
 class Story(Stage):
@@ -73,26 +71,6 @@ def test_slot_when_its_client_lingers_then_does_not_rest() -> None:
     lease = story.take_slot(a, ONE)
     story.do(a, a.release(lease))
     assert story.servers[0].token_at(b"q#0") is None
-
-
-def test_waiter_when_a_slot_is_released_elsewhere_then_has_it_in_a_round_trip() -> None:
-    story = Story(3)
-    a, b = story.process(), story.process()
-    lease = story.take_slot(a, ONE)
-    story.begin(b, ONE, 5 * S, "b")
-    story.pass_time(20 * MS)
-    story.do(a, a.release(lease))
-    story.pass_time(2 * MS)
-    assert story.leases["b"] is not None
-
-
-def test_rate_when_used_up_then_lets_the_next_begin_behind_its_window() -> None:
-    story = Story(3)
-    workers = [story.process() for _ in range(3)]
-    began_ns = story.world.now_ns
-    permits = [story.take_slot(each, RATE, 2 * S) for each in workers]
-    assert all(isinstance(permit, Permit) for permit in permits)
-    assert 500 * MS <= story.world.now_ns - began_ns < 530 * MS
 
 
 # --- the judge ------------------------------------------------------------------------

@@ -218,18 +218,6 @@ def test_lock_when_the_first_is_gone_then_is_taken_by_the_next_whatever_it_was_t
     assert queue.took_ns() < most_ns
 
 
-@pytest.mark.parametrize("attribute", ["is_old", "is_without_queues"])
-def test_waiters_when_no_server_keeps_queues_then_poll(attribute: str) -> None:
-    queue = Queue()
-    for server in queue.servers:
-        setattr(server, attribute, True)
-    queue.hold()
-    for name in "abc":
-        queue.wait(queue.process(), name)
-    queue.pass_time(3 * S)
-    assert len(queue.granted) == 3
-
-
 @pytest.mark.parametrize("is_sharing", [False, True])
 def test_close_when_its_tasks_wait_then_ends_them_and_leaves_the_queue(
     is_sharing: bool,

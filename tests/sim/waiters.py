@@ -26,6 +26,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from fastredlock._core import MasterState
+from tests.support.waiters import gate_of as gate_among
 
 from .world import FOREVER_NS, MS, S, World
 
@@ -47,14 +48,9 @@ BEHIND_NS = 400 * MS  # waiting/gate: a try of one that is not the first, by its
 
 def gate_of(process: Process, key: bytes) -> int:
     """Return the index of the master that a process asks; -1: none (waiting/gate)."""
-    hashed: int = 0xCBF29CE484222325
     count = len(process.servers)
-    for byte in key:
-        hashed = (hashed ^ byte) * 0x100000001B3 % (1 << 64)
-    first = (hashed ^ hashed >> 32) % count
-    order: list[int] = [*range(first, count), *range(first)]
-    states = process.engine.states
-    for index in order:
+    first, states = gate_among(count, key), process.engine.states
+    for index in (*range(first, count), *range(first)):
         server = process.servers[index]
         is_none = server.is_old or server.is_without_queues
         if states[index][0] is MasterState.READY and not is_none:

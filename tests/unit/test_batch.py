@@ -117,19 +117,6 @@ def test_acquires_when_one_is_unreachable_then_the_rest_is_never_sent(
     assert not batch.rounds[1024].is_opened
 
 
-def test_acquires_when_a_validity_is_over_at_the_end_then_all_are_withdrawn(
-    engine: Engine,
-) -> None:
-    batch = taken_in(engine, 2, SHORT)
-    answer(engine, b"+OK\r\n" * 2)
-    assert batch.failure is None
-    sent(engine)
-    hand.returned(engine, batch, T0 + 97 * MS)
-    assert batch.failure is batch.rounds[0]
-    assert batch.failure.verdict is Verdict.TOO_LATE
-    assert sent(engine) == [(b"EVAL", key) for key in keys(2)]
-
-
 def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
     engine: Engine,
 ) -> None:
