@@ -6,7 +6,6 @@ people may see and do.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -262,16 +261,6 @@ def test_callers_when_each_waits_for_its_turn_then_each_round_has_its_own_token(
     own = RANDOM + b"@.+:%d" % os.getpid()
     assert [each for each in tokens if not re.fullmatch(own, each)] == []
     assert is_over(servers)
-
-
-def test_new_token_when_rounds_are_repeated_then_is_called_for_each(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    numbers = itertools.count()
-    locks = make_locks(urls, new_token=lambda: f"token {next(numbers)}")
-    set_all(servers, b"another")
-    assert locks.acquire(KEY, timeout=0.1) is None
-    assert next(numbers) == locks.stats().rounds > 1
 
 
 @pytest.mark.parametrize(

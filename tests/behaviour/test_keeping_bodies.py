@@ -203,33 +203,20 @@ async def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
 # --- kept in there --------------------------------------------------------------------
 
 
-async def of_lock(locks: FastRedlock) -> Any:
-    return locks.lock(KEY)
+async def block_of(locks: FastRedlock, kind: str) -> Any:
+    if kind in ("lock", "several"):
+        return locks.lock(KEY) if kind == "lock" else locks.lock_all([KEY, "other"])
+    lease = await taken(locks, keep_alive=kind == "kept")
+    return locks.adopt(KEY, lease.token) if kind == "adopted" else lease
 
 
-async def of_lease(locks: FastRedlock) -> Any:
-    return await taken(locks)
-
-
-async def of_kept(locks: FastRedlock) -> Any:
-    return await taken(locks, keep_alive=True)
-
-
-async def of_adopted(locks: FastRedlock) -> Any:
-    return locks.adopt(KEY, (await taken(locks)).token)
-
-
-async def of_several(locks: FastRedlock) -> Any:
-    return locks.lock_all([KEY, "other"])
-
-
-@pytest.mark.parametrize("enter", [of_lock, of_lease, of_kept, of_adopted, of_several])
+@pytest.mark.parametrize("of", ["lock", "lease", "kept", "adopted", "several"])
 @pytest.mark.parametrize("is_extended", [False, True])
 @in_a_body
 async def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
-    locks: FastRedlock, servers: Servers, enter: Any, is_extended: bool
+    locks: FastRedlock, servers: Servers, of: str, is_extended: bool
 ) -> None:
-    block = await enter(locks)
+    block = await block_of(locks, of)
     with pytest.raises(LeaseLostError, match=r"'orders:42'.*: lost: "):  # noqa: PT012
         async with block as lease:
             if is_extended:

@@ -26,7 +26,7 @@ from fastredlock import (
 )
 from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
-from fastredlock.testing import LocalMasters, MemoryLocks
+from fastredlock.testing import LocalMasters
 from tests.support.awaited import run_on
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
@@ -321,16 +321,6 @@ def test_linger_beside_permits_then_is_refused_and_the_clients_does_not_count(
     assert counter(locks, "lingered") == 0
 
 
-def test_semaphore_in_memory_then_is_one() -> None:
-    locks = MemoryLocks()
-    other = MemoryLocks(locks.masters)
-    leases = [take(locks), take(other), take(other)]
-    assert locks.acquire(NAME, permits=3, timeout=0) is None
-    locks.advance(20)
-    assert not any(lease.is_valid for lease in leases)
-    assert take(locks).is_valid
-
-
 @blocking
 def test_waiter_when_it_is_given_up_then_a_slot_is_not_lost(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
@@ -517,15 +507,3 @@ def test_window_when_bad_or_too_short_for_a_round_then_is_refused_before_any_io(
     locks = make_locks(["redis://127.0.0.1:1"], **options)
     with pytest.raises(ConfigurationError, match=said):
         locks.rate(NAME, 1, per=per)
-
-
-def test_rate_in_memory_then_is_one() -> None:
-    locks = MemoryLocks()
-    rate = locks.rate(NAME, 2, per=1, timeout=0)
-    for _ in range(3):
-        for _ in range(2):
-            with rate:
-                pass
-        with pytest.raises(ResourceTakenError), rate:
-            pytest.fail("three in one window")
-        locks.advance(1.1)

@@ -115,19 +115,6 @@ def test_lock_when_flushed_inside_then_leaving_raises(stage: Stage, locks: Any) 
         stage.masters.flush()
 
 
-def test_fence_when_taken_again_then_grows(stage: Stage) -> None:
-    locks, fences = stage.new(ttl=TTL, fencing=True), []
-    for _ in range(3):
-        lease = locks.acquire("r", timeout=0)
-        fences.append(lease.fence)
-        lease.release()
-    pair = locks.acquire_all(["r", "s"], timeout=0)
-    fences.append(pair.fence)
-    assert fences == sorted(set(fences))
-    assert stage.new(ttl=TTL, fencing=True).acquire("r", timeout=0) is None
-    pair.release()
-
-
 def test_each_when_some_are_taken_then_has_the_others(locks: Any) -> None:
     first = locks.acquire("b")
     leases = locks.acquire_each(["a", "b", "c"])
@@ -177,26 +164,3 @@ def test_close_when_leases_are_held_then_they_can_be_released(locks: Any) -> Non
     assert locks.release_each(leases) == [RELEASED] * 2
     with pytest.raises(Exception, match="is closed"):
         locks.acquire("r")
-
-
-def test_observer_when_a_lease_is_kept_then_is_told_what_its_keeper_did() -> None:
-    told: list[tuple[str, float]] = []
-
-    class Noted:
-        def extended(self, resource: str, remaining: float) -> None:
-            told.append((resource, memory.masters.time()))
-
-        def lost(self, resource: str, held: float, error: LeaseLostError) -> None:
-            told.append((f"{resource} lost", held))
-
-    memory = MemoryLocks(ttl=9, observer=Noted())
-    lease = memory.acquire("r", keep_alive=True)
-    assert lease is not None
-    memory.advance(5)
-    memory.lose("r")
-    memory.advance(9)
-    *renewed, (name, held) = told
-    assert renewed
-    assert all(each == "r" and at <= 5 for each, at in renewed)
-    assert name == "r lost"
-    assert 5 < held < 9

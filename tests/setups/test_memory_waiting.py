@@ -220,17 +220,6 @@ def test_task_when_cancelled_while_it_waits_then_leaves_the_queue() -> None:
     run_on("asyncio", body())
 
 
-def test_task_when_the_clock_moves_by_itself_then_outlasts_the_thief() -> None:
-    async def body() -> None:
-        alone = LoopMemoryLocks(auto_advance=True)
-        alone.steal(ttl=60)
-        assert await alone.acquire(timeout=3) is None
-        assert (await alone.acquire()) is not None
-        await alone.close()
-
-    run_on("asyncio", body())
-
-
 # --- arguments --------------------------------------------------------------------
 
 

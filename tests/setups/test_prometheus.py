@@ -64,13 +64,17 @@ def read(registry: CollectorRegistry) -> Scrape:
     return Scrape(generate_latest(registry).decode())
 
 
+@pytest.fixture
+def locks(
+    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+) -> FastRedlock:
+    """Make a FastRedlock that a collector of the registry observes."""
+    return connected(make_locks(urls, observer=Collector(registry)))
+
+
 def test_scrape_when_locks_were_used_then_has_their_times_and_outcomes(
-    make_locks: MakeLocks,
-    urls: list[str],
-    registry: CollectorRegistry,
-    servers: Servers,
+    locks: FastRedlock, registry: CollectorRegistry, servers: Servers
 ) -> None:
-    locks = connected(make_locks(urls, observer=Collector(registry)))
     lease = granted(locks.acquire(KEY, ttl=10))
     assert locks.acquire(KEY, timeout=0) is None
     lease.extend()
@@ -168,9 +172,8 @@ def test_label_when_it_is_no_text_then_is_shown_as_text(
 
 @blocking
 def test_scrape_when_it_is_of_openmetrics_then_its_parser_reads_it(
-    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
+    locks: FastRedlock, registry: CollectorRegistry
 ) -> None:
-    locks = connected(make_locks(urls, observer=Collector(registry)))
     granted(locks.acquire(KEY)).release()
     text = exposition.generate_latest(registry).decode()
     names = {each.name for each in parser.text_string_to_metric_families(text)}
@@ -261,22 +264,6 @@ def test_scrape_when_several_processes_share_their_metrics_then_sums_them(
         assert found("attempts_total", **names) == 4 * count
         assert found("hold_seconds_count", **names) == 3 * count
         assert found("margin_seconds_bucket", le="10.0", **names) == 3 * count
-
-
-@pytest.mark.slow
-def test_scrape_when_a_lease_is_kept_then_counts_what_its_keeper_did(
-    make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry
-) -> None:
-    locks = connected(make_locks(urls, observer=Collector(registry)))
-
-    def count(name: str) -> float:
-        return read(registry)(name)
-
-    lease = granted(locks.acquire(KEY, ttl=0.5, keep_alive=True))
-    assert wait_until(lambda: count("extensions_total") >= 2)
-    lease.release()
-    assert count("hold_seconds_count") == 1
-    assert count("leases_lost_total") == 0
 
 
 def test_gauges_when_masters_stop_and_leases_end_then_show_what_is_so(

@@ -10,7 +10,6 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Vote
-from fastredlock.compat.redis_lock import Lock as RedisLock
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted, reason
 from tests.support.fixtures import MakeLocks, Raw
@@ -192,16 +191,6 @@ def test_release_script_when_not_ours_then_only_the_call_is_tried(
     ann = allow(server, master, "~* +@all -del")
     locks = make_locks([ann], release_script=ours)
     assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
-
-
-def test_python_redis_lock_when_it_may_not_release_then_raises(
-    master: LocalMasters, server: redis.Redis
-) -> None:
-    ann = allow(server, master, "~* +@all -evalsha -eval")
-    client = redis.Redis.from_url(ann, protocol=2)
-    with client, pytest.raises(Exception, match="may not release locks"):
-        RedisLock(client, KEY, expire=60).acquire(blocking=False)
-    assert server.dbsize() == 0
 
 
 # --- what a client with max_ttl asks for besides --------------------------------------

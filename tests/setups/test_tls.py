@@ -76,17 +76,6 @@ def test_tls_when_the_server_has_one_version_then_it_is_spoken(
         granted(make_locks([url(port, options)]).acquire(KEY, timeout=0)).release()
 
 
-def test_connection_when_a_tls_master_restarts_then_is_opened_again(
-    make_locks: MakeLocks, certificates: Certificates, options: str
-) -> None:
-    with tls_master(certificates) as (masters, port):
-        locks = make_locks([url(port, options)])
-        granted(locks.acquire(KEY, timeout=0))
-        masters.stop(0)
-        masters.start(0)
-        assert granted(locks.acquire(KEY, timeout=10)).release()
-
-
 def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
     make_locks: MakeLocks, tls_ports: list[int], options: str
 ) -> None:
@@ -197,23 +186,6 @@ def test_plain_server_when_it_is_a_minority_then_the_others_grant_at_once(
 
 
 # --- passwords ------------------------------------------------------------------------
-
-
-def test_password_when_a_tls_login_fails_then_is_in_no_text(
-    make_locks: MakeLocks, certificates: Certificates, options: str
-) -> None:
-    with tls_master(certificates, "--requirepass", "right") as (_, port):
-        good = make_locks([url(port, options, ":right@")])
-        granted(good.acquire(KEY, timeout=0)).release()
-        bad = make_locks([url(port, options, ":hunter2@")])
-        told = [
-            reason(bad),
-            repr(bad),
-            str(bad.health()),
-            repr(bad._driver.settings.endpoints),
-        ]
-    assert "WRONGPASS" in told[0]
-    assert not [text for text in told if "hunter2" in text]
 
 
 def test_key_password_when_it_is_wrong_or_missing_then_is_in_no_text(

@@ -6,7 +6,7 @@ import logging
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -29,7 +29,7 @@ from tests.support.calls import granted, reason
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
-from tests.support.local_servers import PROGRAMS, has_ipv6
+from tests.support.local_servers import has_ipv6
 from tests.support.waiting import is_listening, wait_until
 
 
@@ -97,27 +97,6 @@ def test_server_when_its_double_goes_away_then_the_other_name_gets_the_vote() ->
 # --- servers that are no masters of their own -----------------------------------------
 
 
-def test_replica_when_given_as_a_master_then_is_told_once_and_never_grants(
-    make_locks: MakeLocks, masters: LocalMasters, caplog: pytest.LogCaptureFixture
-) -> None:
-    leader = ("--replicaof", "127.0.0.1", str(masters.ports[4]))
-    with LocalMasters(1, options=leader) as replica:
-        locks = make_locks([*masters.urls[:2], *replica.urls])
-        (told,) = warnings_of(caplog, locks)
-        assert "is a replica: give the masters" in told
-        lease = granted(locks.acquire(KEY, timeout=0))
-        locks.holders(KEY)  # waits for all: reads the slowest reply as well
-        assert "is a replica: give the masters" in str(lease.votes[2].text)
-
-
-def test_cluster_node_when_given_as_a_master_then_is_told_once(
-    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with LocalMasters(1, options=("--cluster-enabled", "yes")) as node:
-        (told,) = warnings_of(caplog, make_locks([*urls[:2], *node.urls]))
-    assert "is a cluster node" in told
-
-
 @contextmanager
 def sentinel(folder: Path) -> Iterator[tuple[str, int]]:
     """Run a Sentinel that watches nothing, on a port that was free just now."""
@@ -134,19 +113,39 @@ def sentinel(folder: Path) -> Iterator[tuple[str, int]]:
             process.kill()
 
 
-def test_sentinel_when_given_as_a_master_then_is_told_once_and_never_grants(
-    make_locks: MakeLocks,
-    urls: list[str],
-    tmp_path: Path,
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with sentinel(tmp_path) as address:
-        locks = make_locks([*urls[:2], address])
+NO_MASTERS = {  # how it is started, what is said, and whether its vote says so as well
+    "replica": ("--replicaof 127.0.0.1 1", "is a replica: give the masters", True),
+    "Sentinel": ("", "is a Sentinel, not a master", True),
+    "cluster node": ("--cluster-enabled yes", "is a cluster node", False),
+    "cache": (
+        "--maxmemory 100mb --maxmemory-policy volatile-lru",
+        *("evicts keys with a ttl (volatile-lru)", False),
+    ),
+}
+
+
+@pytest.mark.parametrize("kind", NO_MASTERS)
+def test_server_when_it_is_no_master_that_keeps_locks_then_is_told_once(
+    make_locks: MakeLocks, urls: list[str], tmp_path: Path,
+    caplog: pytest.LogCaptureFixture, kind: str,
+) -> None:  # fmt: skip
+    options, text, never_grants = NO_MASTERS[kind]
+    with ExitStack() as opened:
+        if kind == "Sentinel":
+            third: object = opened.enter_context(sentinel(tmp_path))
+        else:
+            third = opened.enter_context(LocalMasters(1, options=options.split())).urls[
+                0
+            ]
+        locks = make_locks([*urls[:2], third])
         (told,) = warnings_of(caplog, locks)
-        assert "is a Sentinel, not a master" in told
-        lease = granted(locks.acquire(KEY, timeout=0))
-        locks.holders(KEY)
-        assert "is a Sentinel, not a master" in str(lease.votes[2].text)
+        assert text in told
+        if never_grants:
+            lease = granted(locks.acquire(KEY, timeout=0))
+            locks.holders(KEY)  # waits for all: reads the slowest reply as well
+            assert text in str(lease.votes[2].text)
+        elif kind == "cache":
+            assert locks.health()[2].warnings == (told.partition(": ")[2],)
 
 
 def test_active_replica_when_given_as_a_master_then_gets_no_vote_and_is_told_once(
@@ -161,17 +160,6 @@ def test_active_replica_when_given_as_a_master_then_gets_no_vote_and_is_told_onc
 
 
 # --- masters that can lose keys -------------------------------------------------------
-
-
-def test_eviction_when_it_can_hit_locks_then_is_told_once(
-    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    options = ("--maxmemory", "100mb", "--maxmemory-policy", "volatile-lru")
-    with LocalMasters(1, options=options) as cache:
-        locks = make_locks([*urls[:2], *cache.urls])
-        (told,) = warnings_of(caplog, locks)
-        assert "evicts keys with a ttl (volatile-lru)" in told
-        assert locks.health()[2].warnings == (told.partition(": ")[2],)
 
 
 def test_warning_when_two_clients_of_one_process_see_it_then_each_tells_it_once(
@@ -207,18 +195,6 @@ def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> Non
 
 
 # --- servers that say little before a login, or nothing at all ------------------------
-
-
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_server_when_it_has_no_hello_and_wants_a_password_then_is_logged_in_to(
-    make_locks: MakeLocks, program: str
-) -> None:
-    """Valkey 9 answers NOAUTH to whatever it does not know before a login."""
-    options = ("--rename-command", "HELLO", "", "--requirepass", "pw")
-    with LocalMasters(1, options=options, server=program) as masters:
-        locks = make_locks([masters.urls[0].replace("//", "//:pw@")])
-        lease = granted(locks.acquire(KEY, timeout=0))
-        assert lease.release() is ReleaseStatus.RELEASED
 
 
 def test_server_when_paused_then_nothing_is_said_about_tls(

@@ -475,9 +475,3 @@ def test_unlock_of_what_another_has_raises(face: Face) -> None:
         face.run(lock.release())
     assert face.values() == [ANOTHER] * 5
     assert lock.valid is False
-
-
-def test_unlock_of_a_lock_made_of_its_fields(face: Face) -> None:
-    lock, other = face.lock(), face.manager()
-    face.run(other.unlock(face.Lock(other, KEY, lock.id, valid=True)))
-    assert face.is_free()

@@ -71,22 +71,6 @@ def test_acquire_that_is_cancelled_leaves_no_key(better_awaited: Face) -> None:
         assert face.is_free(within=1)
 
 
-def test_wait_that_is_cancelled_takes_nothing(ours_awaited: Face) -> None:
-    """Theirs goes on after about one cancellation in twenty, and waits for ever."""
-    face = ours_awaited
-    face.server.set(KEY, "another")
-
-    async def body() -> None:
-        with pytest.raises(asyncio.TimeoutError):
-            await asyncio.wait_for(lock.acquire(), 0.05)
-        face.server.delete(KEY)
-        await asyncio.sleep(0.02)  # a wait that went on would take it by now
-
-    lock = face.Lock(face.default_client, KEY, sleep=0.001)
-    face.run(body())
-    assert face.value() is None
-
-
 def test_release_that_is_cancelled_can_be_tried_again(awaited: Face) -> None:
     async def body() -> None:
         await lock.acquire()

@@ -449,21 +449,6 @@ def test_renewal_goes_on_after_an_error(better: Face, masters: LocalMasters) -> 
 
 
 @pytest.mark.slow
-def test_many_locks_of_one_client_are_renewed_by_one_thread(ours: Face) -> None:
-    before = threading.active_count()
-    client = ours.default_client
-    locks = [ours.Lock(client, str(i), expire=1, auto_renewal=True) for i in range(20)]
-    for lock in locks:
-        lock.acquire()
-    assert threading.active_count() <= before + 1
-    for lock in locks:
-        ours.server.pexpire(lock._name, 700)
-    assert wait_until(lambda: all(ours.server.pttl(lock._name) > 700 for lock in locks))
-    for lock in locks:
-        lock.release()
-
-
-@pytest.mark.slow
 def test_expire_that_cannot_be_renewed_is_refused_and_leaves_no_key(ours: Face) -> None:
     with Proxy(ours.urls[0]) as proxy:
         proxy.set(delay=0.2)
