@@ -71,7 +71,6 @@ if TYPE_CHECKING:
 
 CALM_NS = 100_000_000
 HANDED_ON = b"handed-on"  # the token of a lease that gave its own away
-Asked = tuple[int, int, Question]  # process, server
 NOTHING: list[int] = []
 
 
@@ -92,13 +91,12 @@ class Ended(NamedTuple):
     at_ns: int
 
 
-class Hold:
+class Hold(NamedTuple):
     """A stretch of true time in which a lease is valid."""
 
-    def __init__(self, lease: BaseLease | Permit, owner: int, until_ns: int) -> None:
-        self.lease = lease
-        self.owner = owner
-        self.until_ns = until_ns
+    lease: BaseLease | Permit
+    owner: int
+    until_ns: int
 
 
 def name_of(lease: BaseLease | Permit) -> str:

@@ -49,21 +49,25 @@ class Stage:
         self.processes.append(process)
         return Worker(process, NOTHING, 0)
 
+    def taking(
+        self,
+        worker: Worker,
+        name: str,
+        ttl_ms: int,
+        what: Any = "r",
+        within_ns: int = 0,
+    ) -> Iterator[Any]:
+        """Do the steps of an acquire; its lease goes by this name."""
+        self.leases[name] = None
+        self.leases[name] = yield from worker.acquire(what, ttl_ms, within_ns)
+
     def take(self, worker: Worker, name: str, ttl_ms: int = 1000) -> None:
-        """Let a worker make one try, to its end; its lease goes by this name."""
-
-        def steps() -> Iterator[tuple[str, int]]:
-            self.leases[name] = yield from worker.acquire("r", ttl_ms, 0)
-
-        self.do(worker, steps())
+        """Let a worker make one try, to its end."""
+        self.do(worker, self.taking(worker, name, ttl_ms))
 
     def try_to_take(self, worker: Worker, name: str, ttl_ms: int = 1000) -> None:
         """As take; an error is no lease."""
-
-        def steps() -> Iterator[tuple[str, int]]:
-            self.leases[name] = yield from self.told(worker.acquire("r", ttl_ms, 0))
-
-        self.do(worker, steps())
+        self.do(worker, self.told(self.taking(worker, name, ttl_ms)))
 
     def extend(self, worker: Worker, name: str, ttl: float) -> None:
         """Extend; an error changes nothing but what the lease says."""

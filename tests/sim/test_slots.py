@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -20,17 +19,11 @@ class Story(Stage):
 
     def take_slot(self, worker: Worker, slots: Slots, timeout_ns: int = 0) -> Any:
         """Let a worker ask for a slot; return the lease, the permit or None."""
-        self.begin(worker, slots, timeout_ns, "it")
-        while not worker.is_done:
-            self.world.run(self.world.now_ns + MS)
+        self.do(worker, self.taking(worker, "it", 5000, slots, timeout_ns))
         return self.leases["it"]
 
     def begin(self, worker: Worker, slots: Slots, timeout_ns: int, name: str) -> None:
-
-        def steps() -> Iterator[tuple[str, int]]:
-            self.leases[name] = yield from worker.acquire(slots, 5000, timeout_ns)
-
-        worker.start(steps())
+        worker.start(self.taking(worker, name, 5000, slots, timeout_ns))
 
 
 def test_slot_when_handed_on_beside_then_is_the_same_slot() -> None:

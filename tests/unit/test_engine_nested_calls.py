@@ -13,7 +13,7 @@ from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock._core import Engine
 from fastredlock.testing import LocalMasters
 from tests.support import by_hand as hand
-from tests.support.by_hand import START_NS, TERMS, S, begin, info, make_ready
+from tests.support.by_hand import START_NS, TERMS, S, begin
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 
@@ -114,7 +114,7 @@ def test_pass_when_it_is_over_then_garbage_is_collected_as_before(
 
 def engine_of_three(*lost: int) -> Engine:
     """Make an engine of three masters that has lost some: their votes are made."""
-    engine = make_ready(hand.new_engine(3), [info(run_id=f"id{i}") for i in range(3)])
+    engine = hand.ready_engine(3)
     hand.by_hand(engine)
     for i in lost:
         hand.lost(engine, i, "cut", START_NS)

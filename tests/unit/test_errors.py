@@ -88,30 +88,21 @@ def test_error_stands_in_its_place_of_the_tree(
 
 
 @pytest.mark.parametrize(
-    ("error", "what"),
-    [
-        (ResourceTakenError, "held by others"),
-        (QuorumUnreachableError, "fewer than a quorum of masters could answer"),
-        (
-            ValidityExhaustedError,
-            "granted by a quorum, but the round used the validity up",
-        ),
-    ],
-)
-def test_acquire_error_names_resource_attempts_time_counts_and_each_master(
-    error: type[AcquireError], what: str
-) -> None:
-    message = str(error("orders:42", VOTES, 3, 0.0142))
-    assert message == f"'orders:42': {what} after 3 attempts in 14 ms: {SAID}"
-
-
-@pytest.mark.parametrize(
     ("error", "said"),
     [
-        (ResourceTakenError("r", VOTES, 1, 0.002), "after 1 attempt in 2 ms: "),
         (
-            QuorumUnreachableError("r", VOTES, 3, 0.1, "give a larger ttl"),
-            "in 100 ms (give a larger ttl): ",
+            ResourceTakenError("orders:42", VOTES, 1, 0.002),
+            f"'orders:42': held by others after 1 attempt in 2 ms: {SAID}",
+        ),
+        (
+            QuorumUnreachableError("r", VOTES, 3, 0.0142, "give a larger ttl"),
+            "'r': fewer than a quorum of masters could answer after 3 attempts in "
+            f"14 ms (give a larger ttl): {SAID}",
+        ),
+        (
+            ValidityExhaustedError("r", VOTES, 3, 0.1),
+            "'r': granted by a quorum, but the round used the validity up after 3 "
+            f"attempts in 100 ms: {SAID}",
         ),
         (LeaseLostError("r", "lost", VOTES, 0.5), f"'r': lost: {SAID}"),
         (LeaseLostError("r", "it was released"), "'r': it was released"),
@@ -126,7 +117,7 @@ def test_acquire_error_names_resource_attempts_time_counts_and_each_master(
     ],
 )
 def test_error_says_what_is_known(error: FastRedlockError, said: str) -> None:
-    assert said in str(error)
+    assert str(error) == said
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ import sys
 from collections.abc import Callable
 from contextlib import nullcontext
 from functools import partial
-from threading import Thread
 from typing import Any, NoReturn
 
 import pytest
@@ -16,6 +15,7 @@ from fastredlock._locking import blocking
 from fastredlock._locking.blocking import Lock
 from fastredlock._locking.lock import Join
 from tests.support.rounds import S, ScriptedLocks, seconds
+from tests.support.threads import in_threads
 
 NOBODYS = (None, None, None)
 
@@ -30,22 +30,6 @@ def leave(lock: Lock) -> None:
     lock.__exit__(*NOBODYS)
 
 
-def in_thread(call: Callable[[], Any]) -> Any:
-    """Run a call in a thread of its own, to its end."""
-    told: list[Any] = []
-
-    def run() -> None:
-        try:
-            told.append(call())
-        except BaseException as error:
-            told.append(error)
-
-    thread = Thread(target=run)
-    thread.start()
-    thread.join()
-    return told[0]
-
-
 def released(locks: ScriptedLocks) -> list[bytes]:
     """List the tokens of the releases, in order."""
     return [r.token for r in locks.rounds if r.operation is Operation.RELEASE]
@@ -55,7 +39,7 @@ def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() ->
     locks, lock = entries(reentrant=True)
     with lock as lease:
         lock.__enter__()
-        assert in_thread(partial(leave, lock)) is None
+        in_threads([partial(leave, lock)])
         assert lease.is_valid
         assert released(locks) == []
     assert released(locks) == [lease.token]
@@ -64,12 +48,12 @@ def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() ->
 
 def test_inner_entry_is_not_left_by_another_thread_where_two_leases_are() -> None:
     locks, lock = entries(reentrant=True)
-    in_thread(lock.__enter__)
+    in_threads([lock.__enter__])
     locks.now += 10 * S
     with lock as ours:
         lock.__enter__()
-        error = in_thread(partial(leave, lock))
-        assert isinstance(error, FastRedlockError)
+        with pytest.raises(FastRedlockError):
+            in_threads([partial(leave, lock)])
         leave(lock)
         assert ours.is_valid
     assert released(locks) == [ours.token]
@@ -79,9 +63,8 @@ def test_thread_without_an_entry_is_refused_where_several_others_have_one() -> N
     locks, lock = entries()
     lock.__enter__()
     lock.__enter__()
-    error = in_thread(partial(leave, lock))
-    assert isinstance(error, FastRedlockError)
-    assert "did not enter it, and 2 others did" in str(error)
+    with pytest.raises(FastRedlockError, match="did not enter it, and 2 others did"):
+        in_threads([partial(leave, lock)])
     assert released(locks) == []
     leave(lock)
     leave(lock)
@@ -100,11 +83,9 @@ def test_error_of_the_body_stands_where_no_entry_is_the_callers() -> None:
 def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
     _, lock = entries()
     for _ in range(2):
-        in_thread(lock.__enter__)
-    assert isinstance(
-        in_thread(partial(leave, lock)),
-        FastRedlockError,
-    )
+        in_threads([lock.__enter__])
+    with pytest.raises(FastRedlockError):
+        in_threads([partial(leave, lock)])
 
 
 def test_entry_that_failed_leaves_none_behind() -> None:
@@ -173,7 +154,7 @@ def test_entry_that_comes_while_another_is_left_is_not_lost(after: int) -> None:
     """By a finalizer, or by a thread that ran meanwhile: it had no lease to leave."""
     locks, lock = entries(*["GG."] * 6)
     first = lock.__enter__()
-    in_thread(lock.__enter__)  # so ours is not the only one
+    in_threads([lock.__enter__])  # so ours is not the only one
     late = locks.acquire("orders:42", timeout=0)
     assert late is not None
     gc.collect()

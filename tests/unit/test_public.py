@@ -28,11 +28,8 @@ import fastredlock.asyncio
 import fastredlock.compat
 import fastredlock.types
 from fastredlock import FastRedlock, MasterHealth, MasterVote, Stats, errors
-from fastredlock._core import Engine
 from fastredlock._locking import attempt
-from fastredlock._locking.driver import new_scripts
-from fastredlock._options.masters import Endpoint
-from tests.support.rounds import in_child
+from tests.support.rounds import in_child, new_engine
 
 
 @pytest.mark.parametrize("kind", [FastRedlock, fastredlock.asyncio.FastRedlock])
@@ -176,16 +173,12 @@ def test_client_whose_constructor_raised_then_has_a_text() -> None:
 # --- modules that another thread is importing at this moment: they have no names yet
 
 
-def new_engine() -> Engine:
-    return Engine([Endpoint("master", 6379)], new_scripts(None, False), 1_000_000_000)
-
-
 def test_wait_when_asyncio_is_being_imported_then_begins(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seen: AttributeError out of acquire(), in every thread that began to wait."""
     monkeypatch.setitem(sys.modules, "asyncio", ModuleType("asyncio"))
-    attempt.before_wait(new_engine())
+    attempt.before_wait(new_engine(1))
 
 
 def test_client_when_multiprocessing_is_being_imported_then_is_made(
