@@ -16,6 +16,7 @@ from fastredlock import (
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
+    ValidityExhaustedError,
     Vote,
 )
 from fastredlock._locking.validity import extended
@@ -35,7 +36,7 @@ from tests.support.keys import (
 )
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import Fork
-from tests.support.proxy import Proxy
+from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.threads import Interrupt, alarm, in_threads, interrupt
 from tests.support.waiting import settled, stopwatch, wait_until
 
@@ -369,6 +370,19 @@ def test_acquire_each_when_a_quorum_is_silent_then_leaves_no_key_anywhere(
     resume(masters, 3)
     servers = [raw(url) for url in masters.urls]
     assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
+
+
+def test_acquire_each_when_the_round_uses_the_validity_up_then_raises_and_undoes(
+    make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    with proxied(urls) as proxies:
+        locks = connected(make_locks([proxy.url for proxy in proxies], round_timeout=5))
+        set_each(proxies, delay=0.03)
+        with pytest.raises(ValidityExhaustedError, match="item:0"):
+            locks.acquire_each(NAMES, ttl=0.05)
+        for proxy in proxies:
+            proxy.heal()
+        assert is_empty(servers)
 
 
 @pytest.mark.slow
