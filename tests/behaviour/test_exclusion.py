@@ -12,7 +12,6 @@ import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
-from threading import Thread
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +36,7 @@ from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, va
 from tests.support.lock_process import line_of, take, worker
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy
+from tests.support.threads import beside
 from tests.support.waiters import Waiters, gate_of, is_over
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -422,15 +422,10 @@ def test_break_when_a_caller_waits_then_it_gets_the_lock_at_once(
     breaker: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:
     stuck = granted(connected(make_locks(urls)).acquire(KEY, ttl=60))
-    taken: list[object] = []
-    waiter = Thread(
-        target=lambda: taken.append(FastRedlock(urls).acquire(KEY, timeout=PATIENCE))
-    )
-    waiter.start()
-    assert wait_until(lambda: any(v.waiting for v in breaker.holders(KEY)))
-    breaker.break_(KEY, token_hash=stuck.token_hash)
-    waiter.join(PATIENCE)
-    assert taken[0] is not None
+    with beside(lambda: FastRedlock(urls).acquire(KEY, timeout=PATIENCE)) as (taken,):
+        assert wait_until(lambda: any(v.waiting for v in breaker.holders(KEY)))
+        breaker.break_(KEY, token_hash=stuck.token_hash)
+    assert taken.result() is not None
 
 
 def test_break_when_fewer_than_a_quorum_answer_then_is_unknown(

@@ -85,19 +85,6 @@ def test_fence_grows_where_callers_wait_in_turn(
     assert fences == sorted(set(fences))
 
 
-def test_fence_of_acquire_all_is_above_the_last_of_each_resource(
-    fenced: FastRedlock, servers: Servers
-) -> None:
-    before = granted(fenced.acquire("b"))
-    before.release()
-    set_apart(servers, before.fence, "fastredlock:fence:b")
-    lease = granted(fenced.acquire_all(["a", "b", "c"]))
-    assert lease.fence > before.fence + 10**12
-    lease.release()
-    for key in ("a", "b", "c"):
-        assert granted(fenced.acquire(key)).fence > lease.fence
-
-
 def test_fence_of_acquire_each_is_one_for_each(
     fenced: FastRedlock, servers: Servers
 ) -> None:

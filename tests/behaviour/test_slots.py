@@ -33,7 +33,7 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
 from tests.support.processes import Fork
 from tests.support.threads import later
-from tests.support.waiters import begins_to_wait, counter, queued
+from tests.support.waiters import Section, begins_to_wait, counter, queued
 from tests.support.waiting import stopwatch, wait_until
 
 NAME = "llm"
@@ -145,19 +145,16 @@ def test_semaphore_when_tasks_of_one_loop_want_it_then_few_are_refused(
 ) -> None:
     async def main() -> None:
         async with AwaitableFastRedlock(urls) as locks:
-            inside = most = 0
+            section = Section()
 
             async def work() -> None:
-                nonlocal inside, most
                 async with locks.semaphore(NAME, 10, timeout=30):
-                    inside += 1
-                    most = max(most, inside)
-                    await asyncio.sleep(0.005)  # others are inside meanwhile
-                    inside -= 1
+                    with section:
+                        await asyncio.sleep(0.005)  # others are inside meanwhile
 
             await locks.connect()
             await asyncio.gather(*[work() for _ in range(100)])
-            assert most == 10
+            assert section.most == 10
             stats = locks.stats().acquires
             assert stats.won == 100
             assert stats.taken < 20

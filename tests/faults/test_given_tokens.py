@@ -117,18 +117,6 @@ def test_acquire_when_its_token_is_held_here_then_is_taken_and_sends_nothing(
     assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
 
 
-def test_acquire_each_when_a_pair_is_named_twice_then_the_second_is_taken(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = make_locks(urls, new_token=lambda: TOKEN)
-    locks.connect()
-    first, second, third = locks.acquire_each([KEY, KEY, "another"])
-    assert second is None
-    assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
-    locks.release_each([first, third])
-    assert settled_values(servers, [None] * 5) == [None] * 5
-
-
 def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
     proxied: Make, proxies: list[Proxy]
 ) -> None:

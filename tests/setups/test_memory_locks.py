@@ -87,17 +87,6 @@ def test_lease_when_its_time_is_over_then_is_lost(stage: Stage, locks: Any) -> N
     assert lease.release() is GONE
 
 
-def test_extend_when_in_time_then_counts_from_now(stage: Stage, locks: Any) -> None:
-    lease = locks.acquire("r")
-    stage.advance(TTL / 2)
-    before = lease.remaining()
-    assert lease.extend() > before
-    assert lease.extend(60) > 50
-    stage.advance(TTL)
-    assert lease.is_valid
-    assert lease.release() is RELEASED
-
-
 def test_lease_when_stolen_then_release_is_gone_and_thief_stays(
     stage: Stage, locks: Any
 ) -> None:
@@ -113,16 +102,6 @@ def test_lease_when_stolen_then_release_is_gone_and_thief_stays(
 def test_lock_when_flushed_inside_then_leaving_raises(stage: Stage, locks: Any) -> None:
     with pytest.raises(LeaseLostError), locks.lock("r"):
         stage.masters.flush()
-
-
-def test_each_when_some_are_taken_then_has_the_others(locks: Any) -> None:
-    first = locks.acquire("b")
-    leases = locks.acquire_each(["a", "b", "c"])
-    assert [lease is None for lease in leases] == [False, True, False]
-    extended = locks.extend_each(leases)
-    assert [left is None for left in extended] == [False, True, False]
-    assert locks.release_each(leases) == [RELEASED, GONE, RELEASED]
-    first.release()
 
 
 def test_kept_lease_when_time_passes_then_stays(stage: Stage, locks: Any) -> None:

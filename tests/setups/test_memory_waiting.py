@@ -165,25 +165,6 @@ def test_master_when_restarted_empty_then_votes_again_after_the_longest_ttl() ->
 # --- asyncio ----------------------------------------------------------------------
 
 
-def test_tasks_when_they_wait_then_come_in_their_order() -> None:
-    async def body() -> None:
-        locks, order = LoopMemoryLocks(), list[int]()
-
-        async def worker(number: int) -> None:
-            async with locks.lock("r"):
-                order.append(number)
-                await turn()
-
-        async with locks.lock("r"):
-            tasks = [asyncio.create_task(worker(number)) for number in range(5)]
-            await turn()
-        await asyncio.gather(*tasks)
-        assert order == [0, 1, 2, 3, 4]
-        await locks.close()
-
-    run_on("asyncio", body())
-
-
 def test_task_when_its_kept_lease_is_lost_then_is_cancelled() -> None:
     async def body() -> None:
         locks, held = LoopMemoryLocks(ttl=5), asyncio.Event()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
 from redis.sentinel import Sentinel
@@ -18,7 +18,10 @@ from fastredlock import (
 )
 from fastredlock import asyncio as awaited
 from fastredlock.testing import LocalMasters, LocalSentinels
+from tests.support.calls import granted
+from tests.support.waiting import wait_until
 
+LOADED = 60.0  # s; a machine that is
 QUARANTINE = 1 + 1 + 1 + 2  # s: max_ttl, 1 s, min-replicas-max-lag, its margin
 
 
@@ -26,13 +29,6 @@ QUARANTINE = 1 + 1 + 1 + 2  # s: max_ttl, 1 s, min-replicas-max-lag, its margin
 def service() -> Iterator[LocalSentinels]:
     with LocalSentinels(max_lag=1) as service:
         yield service
-
-
-def until(is_true: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60  # of a loaded machine
-    while not is_true():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def new_locks(service: LocalSentinels) -> FastRedlock:
@@ -43,11 +39,9 @@ def refused_with(locks: FastRedlock) -> str:
     """Try until too few masters could answer; return what was said."""
     while True:
         try:
-            lease = locks.acquire("service", timeout=1)
+            granted(locks.acquire("service", timeout=1)).release()
         except QuorumUnreachableError as error:
             return str(error)
-        assert lease is not None
-        lease.release()
 
 
 def acquired_by(locks: FastRedlock, seconds: float) -> float:
@@ -55,13 +49,11 @@ def acquired_by(locks: FastRedlock, seconds: float) -> float:
     deadline = time.monotonic() + seconds
     while True:
         try:
-            lease = locks.acquire("service", timeout=0.3)
+            granted(locks.acquire("service", timeout=0.3)).release()
         except QuorumUnreachableError:
             assert time.monotonic() < deadline
-            continue
-        assert lease is not None
-        lease.release()
-        return time.monotonic()
+        else:
+            return time.monotonic()
 
 
 @pytest.mark.slow
@@ -70,8 +62,7 @@ def test_service_when_locked_then_its_primary_has_the_key(
 ) -> None:
     with new_locks(service) as locks:
         acquired_by(locks, 30)
-        lease = locks.acquire("order", timeout=1)
-        assert lease is not None
+        lease = granted(locks.acquire("order", timeout=1))
         found = service.command(service.primary(), "GET", "order")
         assert lease.token.decode() in found
         lease.extend()
@@ -107,7 +98,7 @@ def test_service_when_switched_then_nobody_locks_until_all_leases_have_ended(
         acquired_by(other, 5)
         old = service.primary()
         service.fail_over()
-        until(lambda: service.primary() != old)
+        assert wait_until(lambda: service.primary() != old, LOADED)
         promoted = time.monotonic()
         service.follow(old)
         # At first its connections are to the old one, which does not know it yet.
@@ -125,7 +116,7 @@ def test_service_when_its_name_is_unknown_then_the_error_says_so_in_time(
     url = service.url.replace(service.name, "nobody")
     began = time.monotonic()
     with FastRedlock([url], ttl=1, max_ttl=1) as locks:
-        until(lambda: "knows no such name" in refused_with(locks))
+        assert wait_until(lambda: "knows no such name" in refused_with(locks), LOADED)
     assert time.monotonic() < began + 15
 
 
@@ -135,11 +126,9 @@ def test_service_when_no_sentinel_answers_then_the_error_names_each() -> None:
         masters.stop(0)
         masters.stop(1)
         places = ",".join(f"127.0.0.1:{port}" for port in ports)
-        with FastRedlock(
-            [f"redis+sentinel://{places}/name"], ttl=1, max_ttl=1
-        ) as locks:
-            text = ""
-            until(lambda: "no primary of 'name'" in health_of(locks))
+        url = f"redis+sentinel://{places}/name"
+        with FastRedlock([url], ttl=1, max_ttl=1) as locks:
+            assert wait_until(lambda: "no primary of 'name'" in health_of(locks))
             text = health_of(locks)
     assert all(f"127.0.0.1:{port} " in text for port in ports)
     assert text.count("ConnectionError") == 2
@@ -156,11 +145,10 @@ def test_lease_when_its_primary_is_replaced_then_is_not_extended_elsewhere(
 ) -> None:
     with new_locks(service) as locks:
         acquired_by(locks, 30)
-        lease = locks.acquire("order", timeout=1)
-        assert lease is not None
+        lease = granted(locks.acquire("order", timeout=1))
         old = service.primary()
         service.servers.pause(old)
-        until(lambda: service.primary() != old)
+        assert wait_until(lambda: service.primary() != old, LOADED)
         with pytest.raises((LeaseLostError, NotExtendedError)):
             lease.extend()
         assert not lease.is_valid

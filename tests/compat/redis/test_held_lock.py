@@ -191,13 +191,6 @@ def test_hooks_may_do_without_what_they_replace(blocking: Face) -> None:
     assert blocking.server.keys() == []
 
 
-def test_lock_class_makes_it_from_a_client(blocking: Face) -> None:
-    options = {"timeout": 5, "blocking_timeout": 1, "lock_class": blocking.Lock}
-    with blocking.server.lock(KEY, **options) as lock:
-        assert isinstance(lock, blocking.Lock)
-        assert blocking.value() == lock.local.token
-
-
 # --- one object, several threads ----------------------------------------------------
 
 
@@ -344,17 +337,6 @@ def test_call_when_the_script_of_the_user_refuses_then_is_not_owned(
     with pytest.raises(LockNotOwnedError):
         getattr(lock, name.removeprefix("lua_"))(*[1][: name == "lua_extend"])
     assert face.value() == b"another"
-
-
-def test_lock_when_its_script_is_called_by_the_user_then_does_what_it_says(
-    face: Face,
-) -> None:
-    """As programs do it that give back a lock of which they know the token."""
-    lock = face.lock(timeout=5)
-    lock.acquire()
-    script, client = lock.lua_release, face.default_client
-    assert script(keys=[lock.name], args=[lock.local.token], client=client) == 1
-    assert face.server.keys() == []
 
 
 def test_lock_when_another_client_is_set_then_uses_that(
