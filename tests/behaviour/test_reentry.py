@@ -35,7 +35,7 @@ from tests.support.cancellation import with_locks
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, settled_values
 from tests.support.loop_calls import taken
-from tests.support.threads import in_threads, later
+from tests.support.threads import beside, in_threads, later
 from tests.support.waiters import Section
 from tests.support.waiting import stopwatch, turn, until, wait_until
 
@@ -119,29 +119,19 @@ def test_acquire_when_the_validity_of_the_block_is_over_then_waits(
         outer.__exit__(None, None, None)
 
 
-@contextmanager
-def held_by_another_thread(locks: FastRedlock, key: str) -> Iterator[threading.Event]:
-    """Let another thread be in a block of the key until the event is set."""
-    entered, leave = threading.Event(), threading.Event()
-
-    def hold() -> None:
-        with locks.lock(key):
-            entered.set()
-            leave.wait(10)
-
-    with ThreadPoolExecutor(1) as pool:
-        holding = pool.submit(hold)
-        assert entered.wait(10)
-        yield leave
-        leave.set()
-        holding.result()
-
-
 @blocking
 def test_acquire_when_another_thread_is_in_the_block_then_waits_and_has_its_name(
     locks: FastRedlock,
 ) -> None:
-    with held_by_another_thread(locks, KEY) as leave:
+    entered, leave = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with locks.lock(KEY):
+            entered.set()
+            leave.wait(10)
+
+    with beside(hold):
+        assert entered.wait(10)
         with pytest.raises(ResourceTakenError, match="another caller in this process"):
             locks.lock(KEY, timeout=0.05).__enter__()
         with locks.lock(OTHER), pytest.raises(ReentryError):  # that is its caller's

@@ -6,8 +6,6 @@ script and a key of a wrong type were told differently by Redis 6 and 7.
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from hashlib import sha1
@@ -18,6 +16,7 @@ import redis
 
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
+from tests.support.local_servers import PROGRAMS
 
 OURS, THEIRS = b"ours", b"theirs"
 KEYS = [b"a", b"b", b"c"]
@@ -26,17 +25,7 @@ LARGEST = 2**53 - 1
 LIFE_MS = 90_010_000  # of a number
 
 
-def programs() -> list[str | None]:
-    """Find the server programs on PATH, each once; None is the package's."""
-    found: dict[str, str | None] = {}
-    for folder in os.get_exec_path():
-        for name in ("redis-server", "valkey-server"):
-            if path := shutil.which(name, path=folder):
-                found.setdefault(os.path.realpath(path), path)
-    return list(found.values()) or [None]
-
-
-@pytest.fixture(scope="module", params=programs())
+@pytest.fixture(scope="module", params=PROGRAMS)
 def started(request: pytest.FixtureRequest) -> Iterator[redis.Redis]:
     with (
         LocalMasters(1, server=request.param) as masters,

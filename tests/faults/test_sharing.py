@@ -7,6 +7,7 @@ import threading
 import time
 from bisect import bisect
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from statistics import median
@@ -99,34 +100,26 @@ def between(times: list[float], first: float, last: float) -> int:
     return bisect(times, last) - bisect(times, first)
 
 
+Waiting = tuple[list[Future[object]], list[int]]
+
+
 @contextmanager
-def waiting(locks: FastRedlock, rounds: int, count: int = 1) -> Iterator[list[Waiter]]:
-    """Let threads wait for KEY, until they have begun so many rounds."""
+def waiting(locks: FastRedlock, rounds: int, count: int = 1) -> Iterator[Waiting]:
+    """Let threads wait for KEY, until they have begun so many rounds.
+
+    Yield their futures, and the threads' numbers.
+    """
+    numbers: list[int] = []
+
+    def wait() -> object:
+        numbers.append(threading.get_ident())
+        return locks.acquire(KEY)
+
     before = locks.stats().rounds
-    waiters = [Waiter(locks) for _ in range(count)]
-    assert wait_until(lambda: locks.stats().rounds >= before + rounds)
-    yield waiters
-
-
-class Waiter(threading.Thread):
-    """Wait for KEY in a thread; `error` is what ended that."""
-
-    def __init__(self, locks: FastRedlock) -> None:
-        super().__init__(daemon=True)
-        self._locks = locks
-        self.error: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self._locks.acquire(KEY)
-        except BaseException as error:
-            self.error = error
-
-    def ended_by(self) -> BaseException | None:
-        self.join(5)
-        assert not self.is_alive()
-        return self.error
+    with ThreadPoolExecutor(count) as pool:
+        waiters: list[Future[object]] = [pool.submit(wait) for _ in range(count)]
+        assert wait_until(lambda: locks.stats().rounds >= before + rounds)
+        yield waiters, numbers
 
 
 def test_close_when_another_thread_waits_for_a_taken_lock_then_it_says_closed(
@@ -134,9 +127,9 @@ def test_close_when_another_thread_waits_for_a_taken_lock_then_it_says_closed(
 ) -> None:
     set_all(servers, b"theirs")
     locks = make_locks(urls)
-    with waiting(locks, rounds=3) as (waiter,):
+    with waiting(locks, rounds=3) as ((waiter,), _):
         locks.close()
-        assert str(waiter.ended_by()) == "this FastRedlock is closed"
+        assert str(waiter.exception(5)) == "this FastRedlock is closed"
 
 
 @pytest.mark.slow
@@ -147,10 +140,10 @@ def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_clos
     locks = make_locks(masters.urls, round_timeout=0.5, retry=retry)
     locks.connect()
     pause(masters, 3)
-    with waiting(locks, rounds=1, count=4) as waiters:
+    with waiting(locks, rounds=1, count=4) as (waiters, _):
         with stopwatch() as elapsed:
             locks.close()
-            found = [str(each.ended_by()) for each in waiters]
+            found = [str(each.exception(5)) for each in waiters]
         assert found == ["this FastRedlock is closed"] * 4
         assert elapsed() < 3
 
@@ -164,12 +157,12 @@ def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
     wanted = [b"theirs"] * 3 + [None] * 2
     locks = make_locks(urls, ttl=60, retry=Retry(delay=0.002, jitter=0))
     for number in range(30):
-        with waiting(locks, rounds=1) as (waiter,):
+        with waiting(locks, rounds=1) as ((waiter,), (thread,)):
             time.sleep(number / 5000)  # at another moment each time
             ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(waiter.ident or 0), ctypes.py_object(Interrupt)
+                ctypes.c_ulong(thread), ctypes.py_object(Interrupt)
             )
-            assert isinstance(waiter.ended_by(), Interrupt)
+            assert isinstance(waiter.exception(5), Interrupt)
     assert settled_values(servers, wanted) == wanted
 
 

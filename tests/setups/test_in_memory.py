@@ -17,10 +17,10 @@ from fastredlock import (
 from fastredlock._locking.driver import Driver
 from fastredlock.asyncio import FastRedlock as LoopFastRedlock
 from fastredlock.compat import redlock
-from fastredlock.observer import Observer
 from fastredlock.testing import MemoryLocks, in_memory
 from fastredlock.testing._model import runtime
 from fastredlock.testing.asyncio import advance
+from tests.support.noted import Noted
 from tests.support.processes import run_to_its_end
 
 pytestmark = pytest.mark.usefixtures("thawed")
@@ -146,19 +146,13 @@ def test_locks_in_memory_when_inside_then_keep_their_own_masters() -> None:
 
 
 def test_observer_when_in_memory_then_is_notified_of_all() -> None:
-    class Noting(Observer):
-        def __init__(self) -> None:
-            self.resources: list[Any] = []
-
-        def released(self, resource: Any, held: float) -> None:
-            self.resources.append(resource)
-
-    before, noting = Noting(), Noting()
+    before, noting = Noted(), Noted()
     observed = FastRedlock(NOWHERE, observer=before)
     with in_memory():
         observed.acquire("a").release()  # type: ignore[union-attr]
         FastRedlock(NOWHERE, observer=noting).acquire("b").release()  # type: ignore[union-attr]
-    assert (before.resources, noting.resources) == (["a"], ["b"])
+    assert [values[0] for values in before.of("released")] == ["a"]
+    assert [values[0] for values in noting.of("released")] == ["b"]
 
 
 def test_in_memory_when_nested_then_is_refused_and_the_outer_one_stays() -> None:

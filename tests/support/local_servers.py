@@ -76,9 +76,15 @@ def _programs() -> list[object]:
     found = {
         "default": _find_program(None),
         **{package: _find_embedded(package, where) for package, where in _EMBEDDED},
-        "valkey": shutil.which("valkey-server"),
+        **{
+            f"{name} in {folder}": shutil.which(name, path=folder)
+            for folder in os.get_exec_path()
+            for name in ("redis-server", "valkey-server")
+        },
     }
-    distinct = {os.path.realpath(path): name for name, path in found.items() if path}
+    distinct = {
+        os.path.realpath(path): name for name, path in reversed(found.items()) if path
+    }
     return [pytest.param(found[name], id=name) for name in distinct.values()]
 
 

@@ -301,9 +301,6 @@ def test_sentinel_without_a_master_is_refused(face: Face) -> None:
         assert face.Sentinel(named, master="other").master == "other"
 
 
-# --- arguments, taking and giving back ------------------------------------------------
-
-
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 RETRY = "Retry delay must be greater than 0 seconds."
 

@@ -195,9 +195,6 @@ def test_release_that_failed_can_be_tried_again(
     assert better_blocking.client(masters.urls[0]).get(KEY) is None
 
 
-# --- servers --------------------------------------------------------------------------
-
-
 # --- servers that fail --------------------------------------------------------------
 
 

@@ -222,9 +222,6 @@ def test_with_block_that_raises_and_lost_the_lock_raises_what_the_body_raised(
         assert better.server.delete(LOCK) / 0
 
 
-# --- held locks -----------------------------------------------------------------------
-
-
 their_thread_may_die = pytest.mark.filterwarnings(
     "ignore::pytest.PytestUnhandledThreadExceptionWarning"
 )
