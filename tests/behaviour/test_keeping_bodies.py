@@ -119,18 +119,6 @@ async def test_nested_blocks_when_one_is_lost_then_that_one_is_blamed(
     assert seen == expected
 
 
-@in_a_body
-async def test_block_inside_a_timeout_when_the_timeout_ends_then_that_is_raised(
-    locks: FastRedlock,
-) -> None:
-    async def hold() -> None:
-        async with locks.lock(KEY, keep_alive=True):
-            await until_cancelled()
-
-    with pytest.raises(asyncio.TimeoutError):
-        await asyncio.wait_for(hold(), 0.1)
-
-
 @pytest.mark.parametrize("error", [ValueError, LeaseLostError])
 @in_a_body
 async def test_body_when_it_swallows_the_cancellation_then_leaving_says_so_or_its_error(

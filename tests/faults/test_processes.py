@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
@@ -17,7 +16,7 @@ from fastredlock.testing import LocalMasters
 from tests.support import fault_programs
 from tests.support.calls import granted
 from tests.support.fixtures import Servers
-from tests.support.keys import KEY, NOBODY, settled_values, values
+from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.processes import Fork, run_to_its_end, running
 from tests.support.waiting import PATIENCE, is_renewed
 
@@ -131,18 +130,6 @@ def test_child_when_forked_then_keeps_nothing_of_its_parent_and_can_keep_its_own
         assert lease.is_valid
         lease.release()
         assert settled_values(servers, NOBODY) == NOBODY
-
-
-@pytest.mark.slow
-def test_child_when_its_parent_has_released_then_nobody_keeps_the_lease(
-    urls: list[str], servers: Servers
-) -> None:
-    with FastRedlock(urls, ttl=0.6) as locks:
-        lease = granted(locks.acquire(KEY, keep_alive=True))
-        child = Fork(lambda: time.sleep(1.2))  # which would renew it every 0.2 s
-        lease.release()
-        assert child.result() is None
-        assert values(servers) == NOBODY
 
 
 # --- programs that gevent or eventlet has patched -------------------------------------

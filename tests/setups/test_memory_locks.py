@@ -104,24 +104,6 @@ def test_lock_when_flushed_inside_then_leaving_raises(stage: Stage, locks: Any) 
         stage.masters.flush()
 
 
-def test_kept_lease_when_time_passes_then_stays(stage: Stage, locks: Any) -> None:
-    with locks.lock("r", keep_alive=True) as lease:
-        for _ in range(3):
-            stage.advance(TTL / 2)
-            assert lease.is_valid
-
-
-def test_kept_lease_when_stolen_then_is_told(stage: Stage, locks: Any) -> None:
-    told: list[str] = []
-    lease = locks.acquire(
-        "r", keep_alive=True, on_lost=lambda lease, error: told.append(str(error))
-    )
-    stage.masters.steal("r", ttl=60)
-    stage.advance(TTL)
-    assert not lease.is_valid
-    assert [text.startswith("'r': lost: ") for text in told] == [True]
-
-
 def test_acquire_when_a_quorum_is_stopped_then_raises(stage: Stage, locks: Any) -> None:
     stage.masters.stop(0)
     lease = locks.acquire("r", timeout=0)
