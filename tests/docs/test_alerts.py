@@ -134,7 +134,7 @@ def drop_releases(locks: FastRedlock, masters: LocalMasters) -> None:
 
 def cut_it_fine(locks: FastRedlock, masters: LocalMasters) -> None:
     with locks.lock("a", ttl=1.6):
-        time.sleep(1)
+        time.sleep(1)  # most of its validity
 
 
 def contend(locks: FastRedlock, masters: LocalMasters) -> None:

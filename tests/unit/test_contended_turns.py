@@ -57,32 +57,23 @@ def test_grants_count_in_the_window_alone_and_a_caller_without_any_has_none() ->
         ("longest_wait_ns", [(0, 20, 0, 0)], 980),
         ("longest_wait_ns", [(0, 20, 5_000, 6_000)], 980),
         ("longest_wait_ns", [(0, 0, 90, 110), (0, 110, 130, 140)], 20),
+        # A free lock that a waiter does not get, for over 0.1 s: in ms.
+        ("stalls", [(0, 0, 1, 10), (1, 0, 111, 112)], 1),
+        ("stalls", [(0, 0, 1, 10), (1, 200, 201, 202)], 0),  # nobody wanted it before
+        ("stalls", [(0, 0, 1, 10), (1, 200, 201, 202), (0, 20, 300, 301)], 1),
     ],
 )
 def test_figure_of_turns_is_as_its_definition_says(
     figure: str, turns: list[tuple[int, int, int, int]], value: object
 ) -> None:
-    assert getattr(run_of(*(Turn(t[0], *t) for t in turns)), figure)() == value
+    make = in_ms if figure == "stalls" else run_of
+    assert getattr(make(*(Turn(t[0], *t) for t in turns)), figure)() == value
 
 
 def test_update_is_lost_when_fewer_are_counted_than_turns_that_made_one() -> None:
     turns = (Turn(0, 0, 0, 100, 200), Turn(1, 1, 0, 150, 210), Turn(0, 0, 220, 0, 0))
     assert run_of(*turns, updates=1).lost_updates() == 1
     assert run_of(*turns, updates=2).lost_updates() == 0
-
-
-@pytest.mark.parametrize(
-    ("turns", "stalls"),
-    [
-        ([(0, 0, 1, 10), (1, 0, 111, 112)], 1),
-        ([(0, 0, 1, 10), (1, 200, 201, 202)], 0),  # nobody wanted it before
-        ([(0, 0, 1, 10), (1, 200, 201, 202), (0, 20, 300, 301)], 1),
-    ],
-)
-def test_stall_is_a_free_lock_that_a_waiter_does_not_get(
-    turns: list[tuple[int, int, int, int]], stalls: int
-) -> None:
-    assert in_ms(*(Turn(t[0], *t) for t in turns)).stalls() == stalls
 
 
 def test_pair_lasts_from_a_call_to_the_next_one() -> None:
