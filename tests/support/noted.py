@@ -40,21 +40,6 @@ class Noted:
         self.threads.clear()
 
 
-class Raising:
-    def __init__(self, error: BaseException) -> None:
-        self.error = error
-        self.count = 0
-
-    def __getattr__(self, name: str) -> Any:
-        if name not in EVENTS:
-            raise AttributeError(name)
-        return self._raise
-
-    def _raise(self, *_: object) -> None:
-        self.count += 1
-        raise self.error
-
-
 @contextmanager
 def handled(work: Callable[[], object]) -> Iterator[list[str]]:
     """Do something at each log record of the package; yield their texts."""
