@@ -62,15 +62,6 @@ def test_validity_when_taken_is_ttl_less_drift_counted_from_the_first_write(
     assert lease.ttl == 8
 
 
-@pytest.mark.parametrize(("ttl", "most_ms"), [(30, 30_000), (5.4321, 5432)])
-def test_keys_when_taken_then_live_for_the_ttl_in_ms_and_no_longer(
-    locks: FastRedlock, servers: Servers, ttl: float, most_ms: int
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=ttl))
-    settled_values(servers, [lease.token] * 5)
-    assert all(0.7 * most_ms < server.pttl(KEY) <= most_ms for server in servers)
-
-
 @pytest.mark.slow
 def test_remaining_when_the_lease_ends_is_zero_before_a_quorum_lost_the_key(
     locks: FastRedlock, servers: Servers
