@@ -40,6 +40,7 @@ include "protocol/handshake.pyx"        # a connection's first commands         
 include "master/link.pyx"               # descriptors: opened, written, polled, read
 include "master/lookup.pyx"             # names, logins and TLS files, in threads
 include "master/in_flight.pyx"          # sent, not answered; deferred releases   [pure]
+include "master/routes.pyx"             # a cluster's nodes: which has a key      [pure]
 include "master/master.pyx"             # one master: its state, when it votes
 include "master/connection.pyx"         # from an address to READY; sent; its end
 include "master/replies.pyx"            # bytes -> replies -> votes, pushes, numbers

@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from .._core import Rights, ServerInfo, failover_of
+from .._core import Rights, Routes, ServerInfo, failover_of
 from .._options import scripts
 from .._options.settings import TAKES_NO_LOCKS
 from . import Status
@@ -86,7 +86,7 @@ def _reports(options: dict[str, Any], key: str) -> list[Report]:
     wanted = Wanted(ttl, timeout, has_max_ttl, key, key_prefix)
     endpoints = parse_masters(options["masters"])
     with ThreadPoolExecutor(len(endpoints)) as pool:
-        return [*pool.map(lambda endpoint: examine(endpoint, wanted), endpoints)]
+        return [*pool.map(lambda endpoint: examine_all(endpoint, wanted), endpoints)]
 
 
 def _print(status: str, reports: list[Report], found: list[Finding]) -> None:
@@ -247,7 +247,45 @@ class Wanted(NamedTuple):
     key_prefix: str
 
 
-def examine(endpoint: Any, wanted: Wanted) -> Report:
+def examine_all(endpoint: Any, wanted: Wanted) -> Report:
+    """Ask one master everything; of a cluster each primary, for one report."""
+    if not endpoint.seeds:
+        return examine(endpoint, wanted)
+    report = Report(endpoint.name, role="cluster")
+    routes = Routes(())
+    for host, port in endpoint.seeds:
+        seed = endpoint._replace(host=host, port=port)
+        try:
+            with Connection(seed) as connection:
+                fault = routes.take_map(
+                    connection.ask("CLUSTER", "SLOTS"), host.encode()
+                )
+            if fault is None:
+                break
+        except ServerError as error:
+            fault = str(error)
+    else:
+        report.add(f"no map of the cluster: {fault}", Level.NO_VOTE)
+    found: list[Finding] = []
+    for address in routes.addresses:
+        node = endpoint._replace(host=address[0].decode(), port=address[1])
+        each = examine(node, wanted, routes.tag_of(address).decode())
+        report.may_vote &= each.may_vote
+        report.version, report.uptime = each.version, each.uptime
+        report.latency = max(each.latency or 0, report.latency or 0)
+        found += [
+            finding
+            if finding.level is Level.NOTE
+            else Finding(finding.level, f"{node.name}: {finding.text}")
+            for finding in each.findings
+        ]
+    report.findings += dict.fromkeys(found)
+    if routes.addresses:
+        report.role = f"cluster of {len(routes.addresses)} primaries"
+    return report
+
+
+def examine(endpoint: Any, wanted: Wanted, tag: str = "") -> Report:
     """Ask one master everything; blocks, 2 s for each reply at most."""
     report = Report(endpoint.name)
     try:
@@ -262,8 +300,8 @@ def examine(endpoint: Any, wanted: Wanted) -> Report:
                 _look_at_failover(connection, report, endpoint.failover_ns)
             _measure_delay(connection, report, wanted)
             if report.may_vote:
-                marker = MARKERS[is_endpoint]
-                try_rights(connection, report, wanted.key, wanted.key_prefix, marker)
+                begin, marker = wanted.key + tag, MARKERS[is_endpoint] + tag
+                try_rights(connection, report, begin, wanted.key_prefix, marker, tag)
             _look_for_a_step(report, ahead, _ahead(connection))
             if report.may_vote:
                 try_waiting(connection, report, wanted.key_prefix)
@@ -292,7 +330,8 @@ def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> Non
         report.add(refusal, Level.NO_VOTE)
         return
     for text in known.warnings():
-        report.add(text, Level.UNSAFE)
+        if not (wanted.has_max_ttl and text.startswith("is a cluster node")):
+            report.add(text, Level.UNSAFE)
     replicas = known.fields.get("connected_slaves", "0")
     if replicas != "0" and known.mode != "cluster" and not wanted.has_max_ttl:
         report.add(
@@ -305,8 +344,10 @@ def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> Non
 
 def _look_at_failover(connection: Connection, report: Report, failover_ns: int) -> None:
     if failover_ns < 0:
-        config = connection.ask("CONFIG", "GET", "min-replicas-*")
-        failover_ns, warning = failover_of(config, ServerInfo(connection.ask("INFO")))
+        info = ServerInfo(connection.ask("INFO"))
+        in_cluster = info.mode == "cluster"
+        name = "cluster-node-timeout" if in_cluster else "min-replicas-*"
+        failover_ns, warning = failover_of(connection.ask("CONFIG", "GET", name), info)
         if warning is not None:
             report.add(warning, Level.UNSAFE)
     report.add(
@@ -478,7 +519,12 @@ class Trial(NamedTuple):
 
 
 def try_rights(
-    connection: Connection, report: Report, begin: str, prefix: str, marker: str
+    connection: Connection,
+    report: Report,
+    begin: str,
+    prefix: str,
+    marker: str,
+    tag: str,
 ) -> None:
     """Try all; note each need that is not met, once."""
     key = f"{prefix}{begin}{os.urandom(8).hex()}"
@@ -496,7 +542,7 @@ def try_rights(
     if not _may_release(connection, report, native):
         return
     reported: set[Need] = set()
-    for trial in [*_trials(key, prefix, marker), *native]:
+    for trial in [*_trials(key, prefix, marker, tag), *native]:
         reply = connection.ask(*trial.words)
         if not isinstance(reply, hiredis.ReplyError):
             continue
@@ -563,7 +609,7 @@ def _is_of_keys(error: str) -> bool:
     return _is_of_rights(error) and " key" in error
 
 
-def _trials(key: str, prefix: str, marker: str) -> list[Trial]:
+def _trials(key: str, prefix: str, marker: str, tag: str) -> list[Trial]:
     second, third, process = f"{key}:2", f"{key}:3", os.urandom(8).hex()
     channel = f"{prefix}fastredlock:waiter:{process}"
     load = "SCRIPT", "LOAD", scripts.EXTEND
@@ -594,7 +640,7 @@ def _trials(key: str, prefix: str, marker: str) -> list[Trial]:
         # This one's marker is there, so that it writes nothing.
         script(GUARD, "MARKER", (third, f"{key}:4"), TOKEN, 1000, "any"),
         Trial(GUARD, "GET", ("GET", marker)),
-        Trial(GUARD, "PTTL", ("PTTL", "fastredlock:quarantine")),
+        Trial(GUARD, "PTTL", ("PTTL", f"fastredlock:quarantine{tag}")),
         Trial(NEIGHBOURS, "PUBSUB NUMSUB", ("PUBSUB", "NUMSUB", channel)),
         Trial(KILL, "CLIENT KILL", ("CLIENT", "KILL", "ID", 2**62)),
         Trial(NAME, "CLIENT SETNAME", ("CLIENT", "SETNAME", "fastredlock-check")),

@@ -287,6 +287,9 @@ class Scan:
         quoted = re.sub(rb"[][*?^\\-]", rb"\\\g<0>", self._prefix)
         self._pattern = quoted + os.fsencode(pattern)
         endpoints = parse_masters(options["masters"])
+        if any(endpoint.seeds for endpoint in endpoints):
+            text = "list walks one server, and not a cluster: ask `who` for a name"
+            raise CommandError(text, Status.USAGE)
         self._masters = [_Master(each, self._prefix) for each in endpoints]
 
     @property

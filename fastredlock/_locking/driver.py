@@ -136,9 +136,12 @@ def new_engine(settings: Settings) -> Engine:
         raise ConfigurationError(
             "fastredlock needs the GIL: leave out PYTHON_GIL=0 and -X gil=0"
         )
+    in_cluster = any(endpoint.seeds for endpoint in settings.endpoints)
     engine = Engine(
         settings.endpoints,
-        new_scripts(settings.release_script, settings.fencing, settings.key_prefix),
+        new_scripts(
+            settings.release_script, settings.fencing, settings.key_prefix, in_cluster
+        ),
         settings.connect_timeout_ns,
         tuple(map(context_of, settings.endpoints)),
         settings.max_ttl_ns,
@@ -147,23 +150,27 @@ def new_engine(settings: Settings) -> Engine:
         servers_may_be_same=settings.servers_may_be_same,
         preparers=tuple(map(preparer_of, settings.endpoints)),
         key_prefix=settings.key_prefix,
+        key_error=ConfigurationError,
     )
     engine.cohort_ns = settings.cohort_ns
     return engine
 
 
 def new_scripts(
-    given_release: bytes | None, is_fencing: bool, prefix: bytes = b""
+    given_release: bytes | None,
+    is_fencing: bool,
+    prefix: bytes = b"",
+    in_cluster: bool = False,
 ) -> Scripts:
     """Return the scripts of an engine, with the prefix in all names.
 
     A release that is the caller's notifies nobody: no queue is kept beside it.
     """
-    named = dict(scripts.scripts_of("locks", prefix))
+    named = dict(scripts.scripts_of("locks", prefix, in_cluster))
     if given_release is None:
-        named |= scripts.scripts_of("queue", prefix)
+        named |= scripts.scripts_of("queue", prefix, in_cluster)
     if is_fencing:
-        named |= scripts.scripts_of("fences", prefix)
+        named |= scripts.scripts_of("fences", prefix, in_cluster)
     if given_release is not None:
         named.pop("take_turn", None)
         named["release"] = scripts.hashed(given_release)

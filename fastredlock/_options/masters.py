@@ -57,11 +57,14 @@ Credentials = Callable[[], Login] | CredentialProvider
 
 MAX_MASTERS = 64  # more is a slip, such as a generator without end
 _FORMS = "a URL str, a (host, port) pair, a dict or a redis-py client"
-_SCHEMES = ("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel")
+_SCHEMES = (
+    *("redis", "rediss", "unix", "redis+sentinel", "rediss+sentinel"),
+    *("redis+cluster", "rediss+cluster"),
+)
 _LETTERS = "abcdefghijklmnopqrstuvwxyz0123456789+-."  # of schemes
 _ADVICE = {  # by what another library's scheme has in it
     "sentinel": ": write redis+sentinel://s1:26379,s2:26379/name",
-    "cluster": ": its nodes are not independent; pass the URLs of independent masters",
+    "cluster": ": write redis+cluster://c1:6379,c2:6379",
     "socket": ": write unix:///path",
     "valkeys": ": write rediss://",
     "valkey": ": write redis://",
@@ -69,7 +72,7 @@ _ADVICE = {  # by what another library's scheme has in it
 # A URL has other places for the first four, and none for a function.
 _NOT_IN_QUERY = {
     *("host", "port", "unix_socket_path", "ssl", "credential_provider"),
-    *("sentinels", "service_name", "sentinel_kwargs"),
+    *("sentinels", "service_name", "sentinel_kwargs", "startup_nodes"),
 }
 _URL_OPTIONS = tuple(name for name in CARRIED if name not in _NOT_IN_QUERY)
 
@@ -118,7 +121,8 @@ class Endpoint(NamedTuple):
     TCP: `host` (IPv6 without brackets) and `port`; `path` is "". Unix socket: `path`;
     `host` is "" and `port` 0. `password` None means no AUTH; with a `username` there is
     always a password, "" if none was given (which a nopass user of an ACL needs).
-    A service of Sentinel: `host` is its name and `port` 0.
+    A service of Sentinel: `host` is its name and `port` 0. A cluster: its `seeds` are
+    asked for the nodes, and `host` and `port` are those of the first.
     """
 
     host: str
@@ -133,6 +137,7 @@ class Endpoint(NamedTuple):
     # For so long an old primary may grant; < 0: as it says; 0: there is no failover.
     failover_ns: int = 0
     lossless_failover: bool = False  # it keeps what it acknowledged: no restart guard
+    seeds: tuple[tuple[str, int], ...] = ()  # of a cluster
 
     @property
     def name(self) -> str:
@@ -143,7 +148,7 @@ class Endpoint(NamedTuple):
         if self.sentinels is not None:
             return f"sentinel:{self.sentinels.place}{database}"
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}{database}"
+        return f"{'cluster:' if self.seeds else ''}{host}:{self.port}{database}"
 
     @property
     def needs_answer(self) -> bool:
@@ -155,6 +160,8 @@ class Endpoint(NamedTuple):
         """The server, which two masters must not share: its databases fail together."""
         if self.sentinels is not None:
             return self.host, 0, repr(sorted(self.sentinels.addresses))
+        if self.seeds:
+            return "cluster", 0, repr(sorted(self.seeds))
         return self.host.lower().removesuffix("."), self.port, self.path
 
     def __repr__(self) -> str:
@@ -263,7 +270,8 @@ def _settings_of_url(url: str) -> dict[str, object]:
         advice = next((_ADVICE[word] for word in _ADVICE if word in scheme), "")
         raise ConfigurationError(
             f"URL has {named}{advice if is_named else ''}; allowed: redis, rediss, "
-            "unix, redis+sentinel, rediss+sentinel, as in redis://localhost:6379"
+            "unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, as "
+            "in redis://localhost:6379"
         )
     ends = (at for at, char in enumerate(remainder) if char in "/?#")
     end = next(ends, len(remainder))
@@ -276,6 +284,12 @@ def _settings_of_url(url: str) -> dict[str, object]:
         place = _socket_place(address, path)
     elif scheme.endswith("+sentinel"):
         place = _service_place(address, path)
+    elif scheme.endswith("+cluster"):
+        places = [_place(each.strip(), path) for each in address.split(",")]
+        if not all("host" in place for place in places):
+            raise ConfigurationError("cluster URL with an empty host")
+        nodes = [(place["host"], place.get("port", 6379)) for place in places]
+        place = {"startup_nodes": nodes, "db": places[0]["db"]}
     else:
         place = _place(address, path)
     return {
@@ -380,8 +394,11 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
     path = settings.get("unix_socket_path")
     tls = _tls(settings)
     sentinels = _sentinels(settings)
+    seeds = _seeds(settings)
     if sentinels is not None:
         host, port = sentinels.service, 0
+    elif seeds:
+        host, port = seeds[0]
     elif path is None:
         host = _host(settings.get("host", "localhost"))
         port = _number("port", settings.get("port", 6379), 1, 65535)
@@ -413,9 +430,38 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
         if provider is None
         else checked_credentials("credential_provider", provider),
         sentinels=sentinels,
-        failover_ns=0 if is_lossless else _failover_ns(settings, sentinels),
+        failover_ns=0
+        if is_lossless
+        else _failover_ns(settings, sentinels is not None or bool(seeds)),
         lossless_failover=is_lossless,
+        seeds=seeds,
     )
+
+
+def _seeds(settings: Mapping[str, object]) -> tuple[tuple[str, int], ...]:
+    """Return the nodes of a cluster that are asked for the others."""
+    if settings.get("startup_nodes") is None:
+        return ()
+    others = ("host", "port", "unix_socket_path", "sentinels")
+    if any(settings.get(name) for name in others):
+        raise ConfigurationError("startup_nodes beside a host, a socket or sentinels")
+    if settings.get("db") not in (None, 0, "0"):
+        raise ConfigurationError("a cluster has database 0 alone: leave db out")
+    return _addresses("startup_nodes", settings["startup_nodes"])
+
+
+def _addresses(name: str, given: Any) -> tuple[tuple[str, int], ...]:
+    pairs = isinstance(given, list | tuple) and all(
+        isinstance(each, list | tuple) and len(each) == 2 for each in given
+    )
+    if not pairs:
+        raise ConfigurationError(f"{name} must be a list of (host, port)")
+    found = tuple(
+        (_host(host), _number("port", port, 1, 65535)) for host, port in given
+    )
+    if not 1 <= len(set(found)) == len(found) <= MAX_MASTERS:
+        raise ConfigurationError(f"1..{MAX_MASTERS} {name}, each once, are allowed")
+    return found
 
 
 def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
@@ -432,18 +478,9 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
 
     refuse_without_redis_py()
     kwargs: Any = settings.get("sentinel_kwargs") or {}
-    pairs = isinstance(given, list | tuple) and all(
-        isinstance(each, list | tuple) and len(each) == 2 for each in given
-    )
-    if not pairs or not isinstance(kwargs, Mapping):
-        raise ConfigurationError(
-            "sentinels must be a list of (host, port), and sentinel_kwargs a dict"
-        )
-    addresses = tuple(
-        (_host(host), _number("port", port, 1, 65535)) for host, port in given
-    )
-    if not 1 <= len(set(addresses)) == len(addresses) <= MAX_MASTERS:
-        raise ConfigurationError(f"1..{MAX_MASTERS} sentinels, each once, are allowed")
+    if not isinstance(kwargs, Mapping):
+        raise ConfigurationError("sentinel_kwargs must be a dict")
+    addresses = _addresses("sentinels", given)
     places = ("host", "port", "unix_socket_path")
     if not service or any(settings.get(name) for name in places):
         raise ConfigurationError(
@@ -473,10 +510,10 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
     )
 
 
-def _failover_ns(settings: Mapping[str, object], sentinels: Sentinels | None) -> int:
+def _failover_ns(settings: Mapping[str, object], fails_over: bool) -> int:
     window: Any = settings.get("failover_window")
     if window is None:
-        return 0 if sentinels is None else -1
+        return -1 if fails_over else 0
     if isinstance(window, str):
         with suppress(ValueError):
             window = float(window)

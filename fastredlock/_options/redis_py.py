@@ -30,6 +30,7 @@ CARRIED = (
     # Of a service of Sentinel, and of what a failover loses.
     *("sentinels", "service_name", "sentinel_kwargs", "min_other_sentinels"),
     *("force_master_ip", "failover_window", "lossless_failover"),
+    "startup_nodes",  # of a cluster
 )
 
 # In a URL: of the sentinels, whose logins and TLS are not those of the servers.
@@ -89,8 +90,6 @@ _CLASSES = (
     *("Connection", "SSLConnection", "UnixDomainSocketConnection"),
     *("SentinelManagedConnection", "SentinelManagedSSLConnection"),
 )
-_PASS_INSTEAD = "pass the URLs of independent masters"
-
 # The methods through which a SET goes: of the client, and of its pool.
 _SENDING = (
     *("set", "execute_command"),
@@ -128,10 +127,7 @@ def settings_of_client(client: Any) -> dict[str, object]:
     settings and adds more in every release; unknown `ssl_*` names stay, to be refused.
     """
     if hasattr(client, "nodes_manager"):
-        raise ConfigurationError(
-            "a cluster client is not one master, and the nodes of a cluster are not "
-            f"independent; {_PASS_INSTEAD}"
-        )
+        return _cluster_of(client)
     pool = client.connection_pool
     settings = {
         name: value
@@ -148,11 +144,36 @@ def settings_of_client(client: Any) -> dict[str, object]:
     return settings
 
 
+def _cluster_of(client: Any) -> dict[str, object]:
+    """Return the settings of a RedisCluster, blocking or awaitable."""
+    manager = client.nodes_manager
+    if not _is_of_redis_py(client.execute_command) or manager.address_remap:
+        _refuse(client, "has an execute_command, or addresses, of its own")
+    kwargs = manager.connection_kwargs
+    is_tls = "SSL" in getattr(kwargs.get("connection_class"), "__name__", "")
+    settings = {
+        name: value
+        for name, value in kwargs.items()
+        if name in CARRIED or name.startswith("ssl_")
+    }
+    nodes = [(each.host, each.port) for each in manager.startup_nodes.values()]
+    for name in ("host", "port", "db"):  # of the first of them
+        settings.pop(name, None)
+    return settings | {"startup_nodes": nodes, "ssl": is_tls or kwargs.get("ssl")}
+
+
+def pool_of(client: Any) -> Any:
+    """Return what has a client's settings, of redis-py; or None."""
+    return getattr(client, "connection_pool", getattr(client, "nodes_manager", None))
+
+
 def identity_of(client: Any, *name: object) -> tuple[object, ...]:
     """Return what tells a client's settings from those before they were changed.
 
     Raises ConfigurationError where its class would lock another key than this `name`.
     """
+    if hasattr(client, "nodes_manager"):
+        return tuple(map(repr, _cluster_of(client).values()))
     refuse_overrides(client, *name)  # of one pool may be clients of many classes
     pool = client.connection_pool
     names = ("path", *CARRIED)

@@ -27,6 +27,12 @@ FILES: dict[str, bytes] = {
     name: LOADER.get_data(os.path.join(FOLDER, f"{name}.lua"))
     for name in ("locks", "queue", "fences")
 }
+TAGGED = b"""local function tagged(name)
+  local tag = string.match(name, "{(.-)}")
+  if tag and tag ~= "" then return name end
+  return "{" .. name .. "}"
+end
+"""
 PROBE_CALL = b"return 1"  # for a release script of others, whose commands are not known
 
 
@@ -57,13 +63,26 @@ def source_of(name: str) -> bytes:
 
 
 @lru_cache(16)  # prefixes: there may be one for each tenant
-def scripts_of(file: str, prefix: bytes = b"") -> dict[str, Script]:
+def scripts_of(
+    file: str, prefix: bytes = b"", in_cluster: bool = False
+) -> dict[str, Script]:
     """Return the scripts of a file, by the names of protocol/commands.pyx."""
-    return {
-        name.removeprefix("fenced_"): hashed(with_prefix(source_of(name), prefix))
-        for name, (its_file, _) in _functions().items()
-        if its_file == file
-    }
+    found = {}
+    for name, (its_file, _) in _functions().items():
+        if its_file == file:
+            source = source_of(name)
+            source = with_tags(source) if in_cluster else source
+            found[name.removeprefix("fenced_")] = hashed(with_prefix(source, prefix))
+    return found
+
+
+def with_tags(source: bytes) -> bytes:
+    """Return a script whose names of its own are in the hash slot of their resource."""
+    import re  # where there is a cluster alone
+
+    own = rb'("fastredlock:(?:queue|turn|fence):" \.\. )(KEYS\[1\]|\w+)'
+    tagged = re.sub(own, rb"\1tagged(\2)", source)
+    return tagged if tagged == source else TAGGED + tagged
 
 
 @lru_cache(64)  # a server in memory asks for it at each script that it loads

@@ -99,6 +99,13 @@ class Settings:
         if credentials is not None:
             self.endpoints = with_credentials(self.endpoints, credentials)
         self.key_prefix: bytes = checked_key_prefix(key_prefix)
+        braces = {*b"{}"} & {*self.key_prefix}
+        is_half = braces and self.key_prefix.partition(b"{")[2].find(b"}") < 1
+        if is_half and any(endpoint.seeds for endpoint in self.endpoints):
+            raise ConfigurationError(
+                f"key_prefix={key_prefix!r}: in a cluster braces are of a hash tag, "
+                "which has to be whole"
+            )
         self.client_name: bytes = checked_client_name(client_name)
         self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
         encode_resource(resource)
@@ -230,7 +237,8 @@ class Settings:
 def refuse_unguarded(endpoints: tuple[Endpoint, ...]) -> None:
     """Raise ConfigurationError where a failover could give a lock to two holders."""
     for endpoint in endpoints:
-        if endpoint.sentinels is not None and not endpoint.lossless_failover:
+        fails_over = endpoint.sentinels is not None or endpoint.seeds
+        if fails_over and not endpoint.lossless_failover:
             raise ConfigurationError(
                 f"{endpoint.name} needs max_ttl, the longest ttl of all clients: after "
                 "a failover nobody may lock until the leases that it lost have ended"
@@ -410,9 +418,9 @@ def masters_in(text: str, source: str = "") -> tuple[str, ...]:
     urls: list[str] = []
     for part in map(str.strip, text.split(",")):
         last = urls[-1].lower() if urls else ""
-        of_sentinel = "+sentinel://" in last and last.count("/") == 2
-        if part and "://" not in part and of_sentinel:
-            urls[-1] += f",{part}"  # one more of its sentinels
+        of_many = "+sentinel://" in last or "+cluster://" in last
+        if part and "://" not in part and of_many and last.count("/") == 2:
+            urls[-1] += f",{part}"  # one more of its sentinels, or nodes
         else:
             urls.append(part)
     if not all(urls):

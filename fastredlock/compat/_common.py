@@ -17,7 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import MasterVote, QuorumUnreachableError, Vote
-from .._options.redis_py import identity_of
+from .._options.redis_py import identity_of, pool_of
 from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
 from .._reports.log import warn_once
 from .._reports.votes import hash_of
@@ -78,7 +78,7 @@ def _references(master: Any, *name: object) -> Iterator[object]:
     A client's pool has the settings, which may be changed, and lives longer: some
     callers make a client per use of it.
     """
-    pool = getattr(master, "connection_pool", None)
+    pool = pool_of(master)
     if hasattr(pool, "connection_kwargs"):
         yield ref(pool)
         yield identity_of(master, *name)
@@ -107,13 +107,14 @@ def new_locks(
 
 
 def _options_of_services(masters: Sequence[Any]) -> dict[str, float]:
-    """Return a max_ttl where a master is a service of Sentinel; the caller has none."""
+    """Return a max_ttl where a master fails over; the caller has none."""
     if not any(map(_is_service, masters)):
         return {}
     max_ttl = options_of_environment(()).get("max_ttl", SERVICE_MAX_TTL)
     warn_once(
-        "a Sentinel service: after a failover nobody locks for %g s and longer, and no "
-        "lock may be longer than that; max_ttl in the file that $%s names sets it",
+        "a Sentinel service, or a cluster: after a failover nobody locks for %g s and "
+        "longer, and no lock may be longer than that; max_ttl in the file that $%s "
+        "names sets it",
         max_ttl,
         CONFIG,
     )
@@ -122,10 +123,11 @@ def _options_of_services(masters: Sequence[Any]) -> dict[str, float]:
 
 def _is_service(master: Any) -> bool:
     if isinstance(master, str):
-        return "+sentinel://" in master.lower()
+        return "+sentinel://" in master.lower() or "+cluster://" in master.lower()
     if isinstance(master, Mapping):
-        return bool(master.get("sentinels"))
-    return hasattr(getattr(master, "connection_pool", None), "service_name")
+        return bool(master.get("sentinels") or master.get("startup_nodes"))
+    pool = pool_of(master)
+    return hasattr(pool, "service_name") or hasattr(pool, "startup_nodes")
 
 
 def _shortest(timeout: str, masters: Sequence[object]) -> float:
@@ -140,8 +142,7 @@ def _settings_of(master: Any) -> Mapping[str, Any]:
         return {name: values[-1] for name, values in query.items()}
     if isinstance(master, Mapping):
         return master
-    pool = getattr(master, "connection_pool", None)
-    return getattr(pool, "connection_kwargs", {})
+    return getattr(pool_of(master), "connection_kwargs", {})
 
 
 def answered(votes: Sequence[MasterVote]) -> bool:

@@ -26,6 +26,7 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
+from .._options.redis_py import pool_of
 from .._reports.votes import printable
 from .._steps import Steps
 from ._common import answered, noted, token_source
@@ -67,14 +68,15 @@ def patient_locks(make: Callable[..., L], clients: Sequence[Any], **options: Any
     many, the timeouts of FastRedlock are better.
     """
     if len(clients) == 1:
-        pool = getattr(clients[0], "connection_pool", None)
+        pool = pool_of(clients[0])
         waits = getattr(pool, "connection_kwargs", {}).get("socket_timeout")
         options["round_timeout"] = float(waits) if waits else PATIENCE
     return make(clients, **options)
 
 
 def encoded(client: Any, value: object) -> bytes:
-    return bytes(client.connection_pool.get_encoder().encode(value))
+    owner = getattr(client, "connection_pool", client)  # a cluster's client itself
+    return bytes(owner.get_encoder().encode(value))
 
 
 def draw_token() -> bytes:

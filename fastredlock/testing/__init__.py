@@ -6,11 +6,13 @@ one); `in_memory` makes such a one of every FastRedlock of the program. The plug
 pytest has the fixtures `redlock_masters`, `redlock` and `redlock_memory`.
 """
 
+from ._cluster import LocalCluster
 from ._local import LocalMasters
 from ._sentinels import LocalSentinels
 from .memory import MemoryLocks, MemoryMasters, in_memory
 
 __all__ = [
+    "LocalCluster",
     "LocalMasters",
     "LocalSentinels",
     "MemoryLocks",

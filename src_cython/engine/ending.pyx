@@ -109,10 +109,10 @@ cdef int64_t engine_limit_ns(Engine self, Drain drain, int64_t now_ns) noexcept:
         link = &master.link
         if link.phase == LINK_OPEN and link.in_flight != 0 and (
             drain.is_of_all
-            or <int32_t>(drain.wanted[master.index] - link.answered) > 0
+            or <int32_t>(drain.wanted[master.place] - link.answered) > 0
         ):
             quiet_at_ns = drain.quiet_ns + max(
-                link.heard_ns, drain.asked_ns[master.index]
+                link.heard_ns, drain.asked_ns[master.place]
             )
             if now_ns < quiet_at_ns:
                 limit_ns = max(limit_ns, quiet_at_ns)

@@ -16,7 +16,10 @@ cdef class Engine:
     cdef list masters
     cdef Link *links[MAX_MASTERS]          # as configured
     cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
-    cdef int master_count
+    cdef int master_count                  # of connections: a cluster's nodes, too
+    cdef int vote_count                    # of masters as configured, which come first
+    cdef bint is_routed                    # some are clusters
+    cdef object key_error                  # what a name raises that these cannot have
     cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef int quorum
     cdef int64_t started_ns                # when the last round was
@@ -70,7 +73,7 @@ cdef class Engine:
         tuple tls_contexts=(), int64_t max_ttl_ns=0,
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
         bint tokens_are_given=False, bint servers_may_be_same=False,
-        tuple preparers=(), bytes key_prefix=None,
+        tuple preparers=(), bytes key_prefix=None, key_error=ValueError,
     ):
         cdef Master master
         cdef int place
@@ -108,8 +111,13 @@ cdef class Engine:
         for master in self.masters:
             self.links[master.index] = &master.link
             master.leaving = self.queues.leaving
-        self.master_count = len(self.masters)
-        self.quorum = self.master_count // 2 + 1
+        self.master_count = self.vote_count = len(self.masters)
+        self.quorum = self.vote_count // 2 + 1
+        self.key_error = key_error
+        routed = [master.routes for master in self.masters if master.routes is not None]
+        self.is_routed = len(routed) > 0
+        for routes in routed:
+            (<Routes>routes).most = (MAX_MASTERS - self.vote_count) // len(routed)
         interpreter_exit_watch(self)
 
     def __del__(self):
@@ -122,7 +130,7 @@ cdef class Engine:
     @property
     def master_names(self):
         """The masters' names in configured order, without user or password."""
-        return tuple([(<Master>master).name for master in self.masters])
+        return tuple([master.name for master in engine_configured(self)])
 
     @property
     def unlogged(self):
@@ -150,13 +158,14 @@ cdef class Engine:
         """The state of each connection: (MasterState, reason it is not READY)."""
         cdef Master master
         return tuple([
-            (MasterState(master.state_code), master.reason) for master in self.masters
+            (MasterState(master.state_code), master.reason)
+            for master in engine_faces(self)
         ])
 
     @property
     def late_us(self):
         """Per master: the time of its last reply that missed its deadline, else 0."""
-        return tuple([(<Master>master).late_us for master in self.masters])
+        return tuple([master.late_us for master in engine_faces(self)])
 
     def may_wait_in_turn(self, keys not None, int64_t now_ns):
         """Whether a round of this key can wait in a queue; of several it cannot."""
@@ -177,13 +186,13 @@ cdef class Engine:
         ServerClock, its last round trips in us, sorted, whether it has been silent
         since the last deadline, from when on it may vote, its refusal of the last
         write and until when that counts, when its last connection ended)."""
-        return tuple([master_health(master) for master in self.masters])
+        return tuple([master_health(master) for master in engine_faces(self)])
 
     @property
     def figures(self):
         """Per master: (name, granted, taken, failed, silent, late replies, connects,
         losses, releases dropped)."""
-        return tuple([master_figures(master) for master in self.masters])
+        return tuple([engine_figures(master) for master in engine_configured(self)])
 
     def new_round(self, int operation, keys not None, bytes token not None,
                   Terms terms not None, int attempt=0, int64_t began_ns=0,
@@ -202,7 +211,7 @@ cdef class Engine:
     def new_inspection(self, Round round not None):
         """Make an INSPECT round of another round's key, with its terms."""
         return round_new(
-            OPERATION_INSPECT, round.resource, b"-", round.terms, self.master_count
+            OPERATION_INSPECT, round.resource, b"-", round.terms, self.vote_count
         )
 
     def new_look(self, Permits permits not None, Round round not None):
@@ -224,14 +233,14 @@ cdef class Engine:
         name = engine_keys(self, permits)
         keys = [slot_key(name, slot) for slot in range(permits.count)]
         return Batch([
-            round_new(OPERATION_INSPECT, key, b"-", terms, self.master_count)
+            round_new(OPERATION_INSPECT, key, b"-", terms, self.vote_count)
             for key in (*keys, name)
         ])
 
     def new_connecting(self):
         """Make a round that asks nothing: it ends when all connections are decided."""
         cdef Round round = round_new(
-            OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.master_count
+            OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.vote_count
         )
         round.is_connecting = True
         round.left_ns = -1
@@ -265,11 +274,11 @@ cdef class Engine:
         not known. now_ns: when it was adopted."""
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         if fence:
-            adopted.fencing = fencing_new(self.master_count, 0, 0)
+            adopted.fencing = fencing_new(self.vote_count, 0, 0)
             adopted.fencing.fence = fence
         adopted.token = token      # as it is, also where ours begin with our name
         adopted.closed_ns = now_ns
-        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.master_count)
+        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.vote_count)
         return adopted
 
 
@@ -283,7 +292,7 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
     for i in range(len(keys)):
         round = round_new(
             OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
-            engine.master_count,
+            engine.vote_count,
         )
         round.attempt = 1
         round.began_ns = began_ns

@@ -24,13 +24,20 @@ cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
 
 cdef inline object engine_keys(Engine self, object keys):
     # What the caller names, as the masters know it.
+    cdef bint is_semaphore = type(keys) is Permits
     if isinstance(keys, KeyOfKind):
         keys = (<KeyOfKind>keys).name
-    if self.key_prefix is None:
-        return keys
-    if type(keys) is tuple:      # sorted as before
-        return tuple([self.key_prefix + <bytes?>key for key in keys])
-    return self.key_prefix + <bytes?>keys
+    if self.is_routed and is_semaphore:
+        keys = routes_name_of_slots(keys)
+    if self.key_prefix is not None and type(keys) is tuple:      # sorted as before
+        keys = tuple([self.key_prefix + <bytes?>key for key in keys])
+    elif self.key_prefix is not None:
+        keys = self.key_prefix + <bytes?>keys
+    if self.is_routed:
+        refusal = routes_refusal(keys)
+        if refusal is not None:
+            raise self.key_error(refusal)
+    return keys
 
 
 cdef Round engine_new_round(
@@ -44,17 +51,17 @@ cdef Round engine_new_round(
         check_keys(name)
         if operation == OPERATION_INSPECT:
             raise ValueError("keys are inspected one by one")
-        round = round_new(operation, name[0], token, terms, self.master_count)
+        round = round_new(operation, name[0], token, terms, self.vote_count)
         round.keys = name
         round.kind = KIND_SEVERAL
     elif isinstance(keys, KeyOfKind):
-        round = round_new(operation, name, token, terms, self.master_count)
+        round = round_new(operation, name, token, terms, self.vote_count)
         round.kind = (<KeyOfKind>keys).kind
         round.permits = (<KeyOfKind>keys).count
     else:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
             token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
-        round = round_new(operation, name, token, terms, self.master_count)
+        round = round_new(operation, name, token, terms, self.vote_count)
     return round
 
 
@@ -62,7 +69,7 @@ cdef Round engine_round_of_lease(
     Engine self, int operation, Round lease, Terms terms, Round made=None
 ):
     cdef Round round = round_new(
-        operation, lease.resource, lease.token, terms, self.master_count, made
+        operation, lease.resource, lease.token, terms, self.vote_count, made
     )
     round.keys = lease.keys
     round.kind = lease.kind
@@ -138,15 +145,125 @@ cdef struct Prospects:
     int voting               # and an ACQUIRE: no restart guard withholds them
 
 
-cdef Prospects engine_prospects(Engine self, int64_t now_ns) noexcept:
+cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexcept:
+    # Of this round: that of a cluster is the node which has its key, or the next map.
     cdef Prospects prospects = Prospects(0, 0, 0)
-    cdef Master master
-    for master in self.masters:
+    cdef Master master, node
+    cdef bint is_opening
+    cdef int i
+    for i in range(self.vote_count):
+        master = <Master>self.masters[i]
+        is_opening = master_is_opening(master)
+        if master.routes is not None and round is not None:
+            node = engine_node(master, round.resource)
+            is_opening = master_is_opening(node) or (
+                is_opening and node.state_code != MASTER_READY
+            )
+            if round.is_connecting:
+                is_opening |= engine_is_opening_any(master)
+            master = node
         if master.state_code == MASTER_READY:
             prospects.ready += 1
             prospects.voting += now_ns >= master.restart_guard.until_ns
-        prospects.opening += master_is_opening(master)
+        prospects.opening += is_opening
     return prospects
+
+
+# A cluster is one of the masters as configured; its nodes are connections behind them.
+
+
+cdef list engine_configured(Engine self):
+    return self.masters[:self.vote_count]
+
+
+cdef Master engine_node(Master master, bytes resource):
+    # Of a cluster the node that has this key. Itself: a plain master; or no node is
+    # known, and then this is never READY.
+    cdef int at
+    if master.routes is None:
+        return master
+    at = master.routes.owner[routes_slot(resource)]
+    if at == NO_NODE or master.routes.nodes[at] is None:
+        return master
+    return <Master>master.routes.nodes[at]
+
+
+cdef Master engine_at(Engine self, int index, bytes resource):
+    return engine_node(<Master>self.masters[index], resource)
+
+
+cdef list engine_group(Engine self, Round round):
+    # The connections of a round, one for each vote.
+    if not self.is_routed:
+        return self.masters
+    return [engine_node(master, round.resource) for master in engine_configured(self)]
+
+
+cdef bint engine_is_opening_any(Master home) noexcept:
+    for node in home.routes.nodes:
+        if node is not None and master_is_opening(<Master>node):
+            return True
+    return master_is_opening(home)
+
+
+cdef list engine_faces(Engine self):
+    # What is shown of each master: of a cluster the node that is worst off.
+    cdef Master master, node, shown
+    cdef list faces = []
+    for master in engine_configured(self):
+        shown = master
+        for node in () if master.routes is None else master.routes.nodes:
+            if node is None or not routes_needs(master.routes, node.node):
+                continue
+            if shown is master or node.state_code != MASTER_READY or (
+                shown.state_code == MASTER_READY
+                and node.restart_guard.until_ns > shown.restart_guard.until_ns
+            ):
+                shown = node
+        faces.append(shown)
+    return faces
+
+
+cdef tuple engine_figures(Master master):
+    # A cluster's are the sums of its nodes'.
+    cdef list each = [master_figures(master)]
+    if master.routes is not None:
+        each += [master_figures(node) for node in master.routes.nodes if node]
+    return (master.name, *[sum(column) for column in list(zip(*each))[1:]])
+
+
+cdef int engine_take_routes(Engine self, Master of, int64_t now_ns) except -1:
+    # There is another map, or it is seen to be old: nodes are made and opened, and the
+    # releases that are deferred go to where their keys are.
+    cdef Master home = <Master>self.masters[of.index], node
+    cdef DeferredRelease each
+    cdef list deferred
+    cdef int at
+    for at in range(<int>len(home.routes.addresses)):
+        node = <Master>home.routes.nodes[at]
+        if routes_needs(home.routes, at):
+            node = master_node(home, at, now_ns)
+        if node is not None and node.place < 0:
+            node.place = self.master_count
+            self.links[node.place] = &node.link
+            self.masters.append(node)
+            self.master_count += 1
+    deferred = deferred_take(home.in_flight)
+    for node in home.routes.nodes:
+        if node is not None:
+            deferred += deferred_take(node.in_flight)
+    for each in deferred:
+        deferred_add(
+            engine_node(home, each.release.resource).in_flight, each.release,
+            each.key_until_ns, each.is_second,
+        )
+    for node in home.routes.nodes:
+        if node is not None and node.state_code == MASTER_READY:
+            if node.in_flight.deferred:
+                master_send_deferred(node, now_ns)
+            elif not routes_needs(home.routes, node.node) and not node.in_flight.count:
+                master_on_lost(node, "has no hash slot any more", now_ns)
+    return engine_open_due(self, False, now_ns)
 
 
 cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
@@ -163,7 +280,7 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
     try:
         if self.by_hand is not None:
             master_begin_connect(master, now_ns)
-            self.by_hand.append(master.index)
+            self.by_hand.append(master.place)
         else:
             master_open(master, now_ns)
     finally:
@@ -173,12 +290,13 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
     # Connect for releases that are deferred, as soon as the back-off allows: no later
     # call may do it. Returns whether there are such connections.
-    cdef Master master
+    cdef Master master, each
     cdef bint is_any = False
     for master in self.masters:
         if master.in_flight.deferred:
-            if master_is_due(master, False, now_ns):
-                engine_open(self, master, now_ns)
+            for each in (master, self.masters[master.index]):      # of a node: the map
+                if master_is_due(each, False, now_ns):
+                    engine_open(self, each, now_ns)
             is_any |= master_is_opening(master)
     return is_any
 
@@ -241,16 +359,21 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     cdef Master other
     cdef str identity = master.restart_guard.identity
     master.needs_review = False
+    if master.routes is not None:
+        engine_take_routes(self, master, now_ns)
+        if master.node < 0:      # no server: it has read the map
+            return 0
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
     empty = []
     new_warnings, master.new_warnings = master.new_warnings, empty
     for text in master.server_info.warnings() + new_warnings:
-        engine_warn(self, master, text)
+        if master.routes is None or not text.startswith("is a cluster node"):
+            engine_warn(self, master, text)
     refusal = None
     for other in self.masters:
-        if identity is None or other is master or (
+        if identity is None or other.index == master.index or (
             other.state_code != MASTER_READY
             or other.restart_guard.identity != identity
         ):
@@ -308,14 +431,20 @@ cdef int engine_queue(
     cdef Master master
     cdef Buffer forms[FORMS]
     cdef int needed = 0
+    cdef list group = self.masters
     round_open(round, now_ns)
     counters_note_due(self.counters, round.deadline_ns)
-    for master in self.masters:
+    if self.is_routed:
+        group = engine_group(self, round)
+        for master in group:
+            if master.routes is not None and now_ns - master.heard_ns > SILENT_NS:
+                master_ask_replication(master, now_ns)
+    for master in group:
         if (masters >> master.index) & 1:
             needed |= 1 << sending_form(master, round, by_source)
     engine_encode(self, forms, round, needed, by_source)
     failure = None
-    for master in self.masters:
+    for master in group:
         if (masters >> master.index) & 1:
             try:
                 engine_queue_at(self, master, round, forms, by_source, now_ns)
@@ -424,11 +553,11 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
                 use.last.operation_code == OPERATION_RELEASE
             ):
                 unsettled |= use.last.may_hold      # they have not confirmed it
-        for master in self.masters:
+        for master in engine_group(self, round):
             ready += master.state_code == MASTER_READY
             if master_has_lost(master, round, now_ns):
                 late |= <uint64_t>1 << master.index
-        if self.master_count - bit_count(late | unsettled) < self.quorum <= ready:
+        if self.vote_count - bit_count(late | unsettled) < self.quorum <= ready:
             return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
         for use in earlier:
             use.is_over = use.last is not None
@@ -437,7 +566,7 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         round.token_uses = engine_token_uses(self, round)
     token_uses_add_round(round)
     engine_queue(self, round, ~late, False, now_ns)
-    for master in self.masters:
+    for master in engine_group(self, round):
         if (late >> master.index) & 1:
             text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
             round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
@@ -450,7 +579,7 @@ cdef int engine_withhold_all(
     cdef int i
     round_open(round, now_ns)
     round.is_withheld = True
-    for i in range(self.master_count):
+    for i in range(self.vote_count):
         round_on_vote(round, i, vote, text, False, now_ns)
 
 
@@ -526,7 +655,7 @@ cdef int engine_propose_fence(Engine self, Round round, int64_t now_ns) except -
         for key in round.keys or (round.resource,):
             proposed = max(proposed, <int64_t>fences.ahead.get(key, 0) + 1)
         proposed = min(proposed, FENCE_MOST)      # beyond, the scripts refuse to count
-    round.fencing = fencing_new(self.master_count, proposed, round.terms.ttl_ms)
+    round.fencing = fencing_new(self.vote_count, proposed, round.terms.ttl_ms)
 
 
 cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1:
@@ -542,7 +671,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
         return True
     self.counters.fences_written += fencing.asked == 0
     entry.form = FORM_FENCE
-    for master in self.masters:
+    for master in engine_group(self, round):
         bit = <uint64_t>1 << master.index
         if fencing.asked & bit or not fencing_is_short(round, master.index):
             continue

@@ -98,11 +98,11 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
     # Open a round, or let it wait for connections. What may fail comes before it is
     # submitted.
     cdef Master master
-    cdef Prospects prospects = engine_prospects(self, now_ns)
+    cdef Prospects prospects = engine_prospects(self, round, now_ns)
     cdef int ready = prospects.ready
     if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it
         ready = prospects.voting
-    if ready < self.master_count:
+    if ready < self.vote_count:
         if round.operation_code == OPERATION_PING:      # it asks for the present states
             for master in self.masters:
                 master.retry_at_ns = min(master.retry_at_ns, now_ns)
@@ -127,7 +127,7 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
     # gets the time of its round for that. Those that wait already are looked at in the
     # next step: nothing is over for them because one more has come.
     cdef Admission admission = Admission.__new__(Admission)
-    cdef Prospects prospects = engine_prospects(self, now_ns)
+    cdef Prospects prospects = engine_prospects(self, round, now_ns)
     cdef int64_t patience_ns = self.connect_timeout_ns
     if round.left_ns >= 0:      # a PING's question has its own time
         patience_ns = min(patience_ns, (
@@ -186,8 +186,10 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
     engine_admit_left(self, now_ns)
     if not self.admissions:
         return 0
-    prospects = engine_prospects(self, now_ns)
+    prospects = engine_prospects(self, None, now_ns)
     for admission in list(self.admissions.values()):
+        if self.is_routed:
+            prospects = engine_prospects(self, admission.round, now_ns)
         if admission_is_over(self, admission, &prospects, now_ns):
             engine_end_admission(self, admission, now_ns)
             engine_admit_opened(self, now_ns)
@@ -272,7 +274,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_learn_fence(self, round, now_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
-        for master in self.masters:
+        for master in engine_group(self, round):
             vote = round.cells[master.index].vote
             if vote == VOTE_FAILED or vote == VOTE_SILENT:
                 master.votes[vote] += 1
@@ -569,7 +571,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
         for round in in_flight_open(master.in_flight):
             if now_ns >= round.deadline_ns:
                 round_on_deadline(round, now_ns)
-        if (quiet >> master.index) & 1:
+        if (quiet >> master.place) & 1:
             master_check_time(
                 master, 0 if self.is_draining else self.polled_before_ns, now_ns
             )

@@ -44,6 +44,8 @@ cdef int master_on_lost(
     self.counters.deaf_epoch += 1
     self.losses += 1
     self.lost_at_ns = now_ns
+    if self.routes is not None:
+        self.routes.is_stale = True
     is_reopened = is_reopened and (
         is_proven or self.failures == 0 or self.counters.is_at_end
     )
@@ -399,6 +401,8 @@ cdef str NO_TLS_YET = "no answer to TLS yet: does the server speak it on this po
 
 
 cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
+    if self.routes is not None and not routes_needs(self.routes, self.node):
+        return False
     if self.state_code == MASTER_BACKOFF:
         return self.retry_at_ns <= now_ns or (
             is_urgent and self.lost_at_ns + BACKOFF_URGENT_NS <= now_ns
@@ -479,6 +483,8 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
 
 cdef int master_find_address(Master self, int64_t now_ns) except -1:
     self.tried = 0
+    if self.routes is not None and self.node < 0:
+        self.host, self.port = routes_next_place(self.routes)
     try:
         if self.settings.path:
             self.look_up = look_up_of_path(self.settings.path)
@@ -536,6 +542,8 @@ cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) excep
         return master_try_address(self, now_ns)
     if self.settings.sentinels is not None and self.look_up is not None:
         reason += f" at {self.host.decode()}:{self.port}, as its sentinels say"
+    if self.routes is not None and self.look_up is not None:
+        reason += f" at the node {self.host.decode()}:{self.port}"
     return master_on_lost(self, reason, now_ns)
 
 
@@ -592,6 +600,11 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.restart_guard.max_ttl_ns,
         self.restart_guard.failover_ns,
     )
+    if self.routes is not None:
+        self.handshake.be_of_cluster(
+            b"" if self.node < 0 else routes_tag(self.routes, self.node),
+            self.restart_guard.identity,
+        )
     self.prepared = None
     if context is not None:
         self.tls_context = context
@@ -625,8 +638,66 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     # Anew for each answer: a client that blocks reads them in its calls alone, and each
     # may take one more call. (Who waits for connections has a limit of its own.)
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
+    if handshake.is_done and self.routes is not None and self.node < 0:
+        return master_on_map(self, handshake.cluster_map, now_ns)
     if handshake.is_done:
         return master_on_ready(self, handshake, now_ns)
+
+
+# --- nodes ----------------------------------------------------------------------------
+# The nodes of a cluster (routes): made where they are named first, and led to another
+# address where theirs has left the map.
+
+cdef enum:
+    MAP_AGAIN_NS = 100_000_000         # between two maps
+    SILENT_NS = 1_000_000_000
+
+cdef str NO_NODE_YET = "no node of the cluster is known to have its hash slot"
+
+
+cdef int master_on_map(Master self, object reply, int64_t now_ns) except -1:
+    # The map is in, and this connection has no other use.
+    failure = routes_take_map(self.routes, reply, self.host)
+    if failure is not None:
+        return master_on_lost(self, failure, now_ns)
+    master_drop_link(self)
+    master_set_state(self, MASTER_BACKOFF)
+    self.failures = 0
+    self.last_error = ""
+    self.reason = NO_NODE_YET
+    self.retry_at_ns = now_ns + MAP_AGAIN_NS
+    self.lost_at_ns = self.retry_at_ns - BACKOFF_URGENT_NS
+    self.needs_review = True
+    return 0
+
+
+cdef Master master_node(Master self, int at, int64_t now_ns):
+    # The connection of a node of its cluster.
+    cdef Master node = <Master>self.routes.nodes[at]
+    if node is None:
+        node = Master(
+            self.index, self.settings, self.tls_context, self.client_name, self.scripts,
+            self.counters, self.connect_timeout_ns, self.restart_guard.max_ttl_ns,
+            self.jitter + <uint64_t>at * 0x9E3779B9, self.prepare, self,
+        )
+        node.node = at
+        self.routes.nodes[at] = node
+        self.needs_review = True      # the engine does not know it yet
+    elif (node.host, node.port) != self.routes.addresses[at]:
+        if node.state_code != MASTER_CLOSED and node.state_code != MASTER_BACKOFF:
+            master_on_lost(node, "has left the cluster", now_ns)
+        node.restart_guard.has_met = False      # what it met was another server
+        node.restart_guard.identity = None
+        node.retry_at_ns = now_ns
+    node.host, node.port = self.routes.addresses[at]
+    return node
+
+
+cdef int master_ask_replication(Master self, int64_t now_ns) except -1:
+    # Of a node, before a command whose grant is to count: it may have been replaced and
+    # put back meanwhile. A primary that becomes a replica closes no connection, and one
+    # that becomes a primary again has no keys of its own.
+    return master_ask(self, ENTRY_REPLICATION, (b"INFO", b"replication"), now_ns)
 
 
 cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) except -1:

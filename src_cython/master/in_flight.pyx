@@ -147,7 +147,8 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_TIME = 1           # the server's clock
     ENTRY_KILL = 2           # of our last connection there
     ENTRY_SUBSCRIBE = 3      # answered by a push, an error as all others
-    ENTRY_LOAD = 4           # of a script that the server has lost
+    ENTRY_LOAD = 4           # of a script that the server has lost; or ASKING
+    ENTRY_REPLICATION = 5    # is it still the primary that it was?
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round
@@ -158,6 +159,7 @@ cdef struct InFlightEntry:
     byte_bint is_by_source   # sent with its script's text: NOSCRIPT is no answer to it
     byte_bint is_second      # was sent on an earlier connection, and may be executed
     uint8_t form             # of the command
+    uint8_t hops             # from node to node of a cluster, so many
 
 cdef InFlightEntry ENTRY_OF_ROUND      # a new one, for in_flight_push
 ENTRY_OF_ROUND.key_until_ns = NEVER_NS

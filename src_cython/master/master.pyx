@@ -155,7 +155,10 @@ cdef inline void counters_note_due(Counters self, int64_t due_ns) noexcept:
 @cython.final
 cdef class Master:
     cdef readonly str name           # for messages: without user or password
-    cdef readonly int index
+    cdef readonly int index          # of its vote
+    cdef int place                   # among the engine's connections; -1: none yet
+    cdef Routes routes               # of the cluster that it belongs to, or None...
+    cdef int node                    # ...its number there; -1: it asks for the map
     cdef readonly str reason         # why it takes no command now, or "": any thread's
     cdef readonly str last_error     # why the last connection ended, or ""
     cdef readonly ServerInfo server_info     # of the last server seen here
@@ -236,21 +239,18 @@ cdef class Master:
     def __init__(
         self, int index, settings, tls_context, bytes client_name, Scripts scripts,
         Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
-        uint64_t jitter_seed, prepare=None,
+        uint64_t jitter_seed, prepare=None, Master of=None,
     ):
-        self.index = index
+        self.index = self.place = index
         self.settings = settings
         self.tls_context = tls_context
         self.prepare = prepare
-        self.name = settings.name
-        self.server = settings.server
-        self.port = settings.port
-        try:      # of a Unicode name Python code
-            self.host = settings.host.encode(
-                "ascii" if settings.host.isascii() else "idna"
-            )
-        except UnicodeError as error:
-            self.no_host = f"{type(error).__name__}: {error}"
+        if of is None:
+            master_set_place(self)
+        else:      # a node of its cluster: this may be in a pass
+            self.name, self.server, self.routes = of.name, of.server, of.routes
+            self.leaving = of.leaving
+            self.place = -1
         self.client_name = client_name
         self.scripts = scripts
         self.counters = counters
@@ -278,6 +278,29 @@ cdef class Master:
         link_forget_loop(&self.link)
         link_close(&self.link)
         free(self.link.incoming)
+
+
+cdef int master_set_place(Master self) except -1:
+    # As it is configured.
+    settings = self.settings
+    self.name = settings.name
+    self.server = settings.server
+    self.port = settings.port
+    try:      # of a Unicode name Python code
+        self.host = master_encoded(settings.host)
+        if settings.seeds:
+            self.node = -1
+            self.routes = Routes(
+                [(master_encoded(host), port) for host, port in settings.seeds]
+            )
+            self.routes.home = self
+    except UnicodeError as error:
+        self.no_host = f"{type(error).__name__}: {error}"
+    return 0
+
+
+cdef bytes master_encoded(str host):
+    return host.encode("ascii" if host.isascii() else "idna")
 
 
 cdef tuple master_health(Master self):

@@ -87,11 +87,22 @@ cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
     if len(push) != 3:
         return 0
     if push[0] == b"message" and type(push[2]) is bytes:
+        if self.routes is not None and not master_is_told(self, push[2]):
+            return 0
         self.turns.append(push[2])
     elif push[0] == b"subscribe" and self.in_flight.count:
         if self.in_flight.entries[self.in_flight.first].purpose != ENTRY_SUBSCRIBE:
             return master_on_lost(self, "confirms what nobody asked for", now_ns)
         in_flight_pop(self.in_flight, &entry)
+
+
+cdef bint master_is_told(Master self, bytes push) except -1:
+    # A message reaches us by each node of a cluster where we are subscribed: that of
+    # the node which has the key counts. ("~", "?" and RECALL are no part of its name.)
+    key = push.removeprefix(RECALL)
+    if key.startswith((b"~", b"?")):
+        key = key[1:]
+    return self.routes.owner[routes_slot(key)] == self.node
 
 
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
@@ -267,7 +278,7 @@ cdef int master_on_other_reply(
 ) except -1:
     if not reply_is_error(reply) and type(reply) is not (
         list if entry.purpose == ENTRY_TIME else int if entry.purpose == ENTRY_KILL
-        else bytes if entry.purpose == ENTRY_LOAD else None
+        else bytes if entry.purpose in (ENTRY_LOAD, ENTRY_REPLICATION) else None
     ):
         return master_on_lost(self, odd_text(reply), now_ns)
     if entry.purpose == ENTRY_TIME:
@@ -276,6 +287,12 @@ cdef int master_on_other_reply(
         return master_refuse_queue(self, reply_text(reply))
     elif entry.purpose == ENTRY_KILL:
         self.lost_ids = self.lost_ids[1:]
+    elif entry.purpose == ENTRY_REPLICATION and not reply_is_error(reply):
+        told = ServerInfo(reply)
+        if told.role != "master" or told.fields.get("master_replid") != (
+            self.server_info.fields.get("master_replid")
+        ):
+            return master_on_lost(self, "is another primary than it was", now_ns)
 
 
 cdef int master_on_failed_reply(
@@ -284,6 +301,8 @@ cdef int master_on_failed_reply(
     # An error reply means that the command did nothing: it is as definite as a no.
     cdef str error = reply_error(reply), text = reply_text(reply)
     cdef bint is_unknown = error.startswith("NOSCRIPT")
+    if self.routes is not None and routes_is_redirect(error):
+        return master_on_redirect(self, entry, round, error, now_ns)
     # After a switch it closes no connection itself; and an old primary that a failover
     # has cut off from its replicas never knows that it is one.
     cdef bint is_replaced = text_is_of_replica(error) or (
@@ -332,6 +351,66 @@ cdef int master_on_failed_reply(
         self.refused_until_ns = now_ns + REFUSED_NS
     master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
     return master_on_lost(self, text, now_ns) if is_replaced else 0
+
+
+cdef int master_on_redirect(
+    Master self, InFlightEntry entry, Round round, str error, int64_t now_ns
+) except -1:
+    # A node of a cluster does not have the key, or not now: the command follows it, in
+    # the time that its round has. A release that cannot is kept for the next map. The
+    # text leaves out the address: callers know the cluster by another.
+    cdef int at = routes_on_redirect(self.routes, error, self.host)
+    cdef Master node, home = <Master>self.routes.home
+    cdef bint asks = error.startswith("ASK ")
+    self.needs_review |= self.routes.is_stale
+    if error.startswith("MOVED "):
+        master_ask_replication(self, now_ns)
+    if at >= 0 and entry.hops < HOPS_MOST and round_may_repeat(round) and (
+        not asks or master_may_ask(entry, round)
+    ):
+        node = master_node(self, at, now_ns)
+        self.needs_review |= asks or node.place < 0
+        entry.hops += 1
+        if now_ns < node.restart_guard.until_ns and (
+            round.operation_code == OPERATION_ACQUIRE
+        ):
+            text = restart_guard_text(
+                node.restart_guard, node.server_info, node.ready_at_ns, now_ns
+            )
+            return round_on_vote(round, self.index, VOTE_FAILED, text, True, now_ns)
+        if form_is_native(entry.form) and node.native != entry.form or asks:
+            entry.form = FORM_SCRIPT
+        if node.state_code == MASTER_READY:
+            if now_ns - node.heard_ns > SILENT_NS:
+                master_ask_replication(node, now_ns)
+            if asks:
+                master_ask(node, ENTRY_LOAD, (b"ASKING",), now_ns)
+            return master_send_again(node, round, entry, now_ns)
+        if round.operation_code == OPERATION_RELEASE:
+            deferred_add(node.in_flight, round, entry.key_until_ns, entry.is_second)
+        if round.verdict_code == VERDICT_OPEN and not asks:
+            node.in_flight.unanswered.append(round)      # sent when it is READY
+            return 0
+    elif round.operation_code == OPERATION_RELEASE:
+        deferred_add(home.in_flight, round, entry.key_until_ns, entry.is_second)
+        counters_note_due(self.counters, max(home.retry_at_ns, now_ns))
+        self.routes.is_stale = self.needs_review = True
+    text = error.rpartition(" ")[0] if at >= 0 else error
+    return round_on_vote(
+        round, self.index, VOTE_FAILED, text,
+        operation_is(round.operation_code, OPERATION_GIVES_TTL), now_ns,
+    )
+
+
+cdef bint master_may_ask(InFlightEntry entry, Round round) noexcept:
+    # In the middle of a move only what is there already: a key that were set at the
+    # target is not the slot's where the move is given up, and the target forgets that
+    # it takes the slot where it fails over. Nor does a script over several keys go
+    # there: it would find some of them on each side.
+    return round.kind != KIND_SEVERAL and (
+        round.operation_code == OPERATION_EXTEND
+        or round.operation_code == OPERATION_RELEASE
+    )
 
 
 cdef int master_on_forbidden_release(

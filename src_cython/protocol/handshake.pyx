@@ -63,7 +63,7 @@ cdef class ServerInfo:
         if self.mode == "cluster":
             found.append(
                 "is a cluster node: its failover can lose locks; "
-                "give independent masters"
+                "give independent masters, or redis+cluster://"
             )
         if self.policy not in (None, "noeviction") and (
             self.fields.get("maxmemory", "0") != "0"
@@ -128,11 +128,13 @@ cdef class ServerClock:
 #
 # It stops once fewer replicas than `min-replicas-to-write` have acknowledged anything
 # for `min-replicas-max-lag` (whole seconds; it looks once a second). That bounds it if
-# all its replicas are needed: else it keeps one on its side, and grants for ever.
+# all its replicas are needed: else it keeps one on its side, and grants for ever. In a
+# cluster it stops when it has seen no majority of primaries for cluster-node-timeout.
 
 cdef enum:
     LAG_S = 10                   # of min-replicas-max-lag where it is not known
     LAG_MARGIN_S = 2
+    NODE_TIMEOUT_MS = 15_000     # of a cluster: its default
 
 
 def failover_of(config, ServerInfo server_info not None):
@@ -149,6 +151,13 @@ def failover_of(config, ServerInfo server_info not None):
             text.isdigit() and len(text) < 9
         ):
             found[name] = int(text)
+    if server_info.mode == "cluster":
+        lag_s = -(-<int64_t>found.get(b"cluster-node-timeout", NODE_TIMEOUT_MS) // 1000)
+        return (lag_s + LAG_MARGIN_S) * NS_PER_S, (
+            None if b"cluster-node-timeout" in found else
+            "does not tell cluster-node-timeout (CONFIG GET): 15 s is assumed; give "
+            "failover_window"
+        )
     if b"min-replicas-max-lag" not in found:
         return <int64_t>(LAG_S + LAG_MARGIN_S) * NS_PER_S, (
             "does not tell min-replicas-to-write (CONFIG GET): after a failover an old "
@@ -383,6 +392,9 @@ cdef class Handshake:
     cdef readonly bint is_native_alone   # no script can be run, and none is needed
     cdef readonly bint is_done
     cdef readonly str failure    # why the connection cannot be used, or None
+    cdef bytes tag               # of its keys on a node; b"": ask for the map; or None
+    cdef str known               # the identity of the server that was met here before
+    cdef readonly object cluster_map     # the reply to CLUSTER SLOTS
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
@@ -398,6 +410,12 @@ cdef class Handshake:
         self.awaited = []
         self.rights = Rights()
         self.server_info = ServerInfo(None)
+
+    def be_of_cluster(self, bytes tag not None, str known):
+        """Ask for the map (tag b""); or keep the marker under this tag, and not where
+        this server is `known`: then its slot has moved."""
+        self.tag = tag
+        self.known = known
 
     def start(self):
         """Return the first bytes to send."""
@@ -433,15 +451,21 @@ cdef class Handshake:
             self.is_native_alone = not reply_is_error(reply) or (
                 not text_is_of_command(reply_error(reply))
             )
+        elif name == "CLUSTER SLOTS" and not reply_is_error(reply):
+            self.cluster_map = reply
+            self.is_done = True
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {refusal_text(reply)}"
         elif name in ("SCRIPT LOAD", "EVAL", "EVALSHA"):
             self.rights.on_reply(name, reply)
-        return b"" if self.awaited or self.failure is not None else self._conclude()
+        if self.awaited or self.failure is not None or self.is_done:
+            return b""
+        return self._conclude()
 
     def warnings(self):
         """List the missing rights of this user that may lose locks."""
-        found = [self.server_info.refusal() or self.rights.refusal()]
+        refusal = self.server_info.refusal() if self.tag is None else None
+        found = [refusal or self.rights.refusal()]      # a node's may change
         if self.is_native_alone:
             found = [
                 f"runs no scripts ({self.rights.script_error()}): fencing, several "
@@ -499,8 +523,12 @@ cdef class Handshake:
             )
             how = b"exact"
         key = PRIMARY_KEY if self.failover_ns != 0 else MARKER_KEY
+        tag = self.tag or b""
+        if tag and self.server_info.identity(True) == self.known:
+            self.is_done = True
+            return b""
         return self._ask((MARKER_NAME, False, (
-            b"EVAL", marker.source, b"2", key, QUARANTINE_KEY,
+            b"EVAL", marker.source, b"2", key + tag, QUARANTINE_KEY + tag,
             name, decimal_bytes(span_ms), how,
         )))
 
@@ -522,11 +550,18 @@ cdef class Handshake:
             commands.append(("SELECT", True, (b"SELECT", decimal_bytes(self.db))))
         commands += [
             ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name)),
+        ]
+        if self.tag == b"":
+            return self._ask(
+                *commands, ("CLUSTER SLOTS", True, (b"CLUSTER", b"SLOTS"))
+            )
+        commands += [
             ("INFO", False, (b"INFO",)),
             ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES)),
         ]
         if self.failover_ns < 0:
-            words = (b"CONFIG", b"GET", b"min-replicas-*")
+            name = b"min-replicas-*" if self.tag is None else b"cluster-node-timeout"
+            words = (b"CONFIG", b"GET", name)
             commands.append(("CONFIG GET", False, words))
         for script in scripts_to_load(self.scripts):
             source = (<Script>script).source

@@ -20,9 +20,11 @@ cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
         moved = wait_queues_moved(self.queues.moved, resource, now_ns)
     if not self.scripts.keeps_queues:
         return -1
-    first = <int>(engine_hash(resource) % <uint64_t>self.master_count)
-    for i in range(self.master_count):
-        master = <Master>self.masters[self.gate_order[(first + i) % self.master_count]]
+    first = <int>(engine_hash(resource) % <uint64_t>self.vote_count)
+    for i in range(self.vote_count):
+        master = <Master>self.masters[self.gate_order[(first + i) % self.vote_count]]
+        if master.routes is not None:
+            master = engine_node(master, resource)
         if master.state_code == MASTER_READY and master.may_queue and (
             now_ns >= master.restart_guard.until_ns and not (moved >> master.index) & 1
         ):
@@ -59,7 +61,7 @@ cdef int engine_send_to_gate(
 ) except -1:
     # A round that goes to the gate alone. Nobody else can make one.
     cdef Round round = round_new(
-        operation, <bytes>keys[0], self.queues.waiter, terms, self.master_count
+        operation, <bytes>keys[0], self.queues.waiter, terms, self.vote_count
     )
     if len(keys) > 1:
         round.keys = keys
@@ -215,7 +217,9 @@ cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) exc
 cdef int engine_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     if not queue.rounds:
         return engine_leave_if_empty(self, queue, now_ns)
-    if len(self.queues.by_resource) > 1 and not wait_queue_is_trying(queue):
+    if len(self.queues.by_resource) > 1 and not (
+        self.is_routed or wait_queue_is_trying(queue)
+    ):
         return engine_ask_soon(self, queue, now_ns)
     event = EVENT_TRY_DUE if engine_may_try(queue, now_ns) else EVENT_DUE
     return engine_on_queue(self, queue, event, now_ns)
@@ -246,7 +250,7 @@ cdef int engine_leave_queue(
     Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
-    if gate >= 0 and (<Master>self.masters[gate]).state_code == MASTER_READY:
+    if gate >= 0 and engine_at(self, gate, resource).state_code == MASTER_READY:
         engine_send_to_gate(
             self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False),
             LEAVE_TERMS, gate, by_source, now_ns,
@@ -396,7 +400,9 @@ cdef int engine_send_questions(
         wait_queue_on(queue, EVENT_ASKED)
         engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     turn.arguments = tuple(arguments)
-    master_subscribe(<Master>self.masters[gate], self.queues.waiter, now_ns)
+    master_subscribe(
+        engine_at(self, gate, <bytes>keys[0]), self.queues.waiter, now_ns
+    )
     return engine_send_to_gate(
         self, OPERATION_ASK_TURN, tuple(keys), turn, head.terms, gate, False, now_ns
     )
@@ -407,7 +413,7 @@ cdef tuple engine_question_arguments(
 ):
     cdef Round head = wait_queue_head(queue)
     cdef bytes how = (
-        FIRST_QUESTION if not (<Master>self.masters[gate]).is_subscribed
+        FIRST_QUESTION if not engine_at(self, gate, queue.resource).is_subscribed
         else MOVING if engine_may_mark(self, gate)
         else PAUSED_ENTRY if turn_is_paused(head.turn)
         else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
@@ -511,7 +517,7 @@ cdef int engine_on_queue_refused(
     Engine self, WaitQueue queue, Round ask, int64_t now_ns
 ) except -1:
     # By an ACL, or the queue's key is of another type: its callers poll.
-    cdef Master master = <Master>self.masters[ask.gate]
+    cdef Master master = engine_at(self, ask.gate, queue.resource)
     text = ask.details[ask.gate]
     if text_is_for_good(text):
         master_refuse_queue(master, text)
@@ -547,7 +553,7 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
     cdef Round head = wait_queue_head(queue)
     cdef bint is_of_rate = head is not None and head.terms.is_of_rate
     cdef int64_t due_ns
-    if gate < 0 or len(self.queues.by_resource) <= 1:
+    if gate < 0 or self.is_routed or len(self.queues.by_resource) <= 1:
         return engine_ask(self, queue, now_ns)
     if questions is None:
         questions = self.queues.questions[gate] = Questions.__new__(Questions)

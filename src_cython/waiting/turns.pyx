@@ -104,7 +104,7 @@ cdef bint engine_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
     return (
         gate >= 0 and (grant.may_hold >> gate) & 1
         and grant.cells[gate].vote in (VOTE_GRANTED, VOTE_PENDING)
-        and (<Master>self.masters[gate]).is_subscribed
+        and engine_at(self, gate, grant.resource).is_subscribed
         and grant.resource not in self.queues.by_resource
         and not wait_queues_are_until(self.queues.contended_ns, grant.resource, now_ns)
         and round_lingers_until_ns(grant, now_ns) != 0

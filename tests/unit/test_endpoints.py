@@ -96,7 +96,10 @@ def named(**settings: Any) -> dict[str, Any]:
         (named(sentinels="s1:26379"), "sentinels must be a list"),
         (named(sentinels=[("s1", 1, 2)]), "sentinels must be a list"),
         (named(sentinels=[("s1", 1)] * 2), "each once, are allowed"),
-        (named(sentinels=PLACES, sentinel_kwargs="x"), "sentinel_kwargs a dict"),
+        (
+            named(sentinels=PLACES, sentinel_kwargs="x"),
+            "sentinel_kwargs must be a dict",
+        ),
         (named(sentinels=PLACES, sentinel_kwargs={"x": 1}), "sentinels: TypeError"),
         (named(sentinels=PLACES, host="h"), "nor have a host, port or socket"),
         ("redis+sentinel://s1,,s2/name", "empty host"),

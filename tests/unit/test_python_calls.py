@@ -32,7 +32,7 @@ MAY_RUN_PYTHON = re.compile(
 OF_C = {
     *("engine_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
     *("error_text", "master_on_other_reply"),
-    "master_health",
+    *("master_health", "master_node", "routes_number", "routes_on_redirect"),
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
     *("next_reply", "reply_text"),
     "wait_queue_read_table",
@@ -48,6 +48,7 @@ ENDS_A_CONNECTION = {
 IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "blocking_run_work", "leader_await"),
     *("master_begin_preparing", "preparing_begin"),
+    *("master_set_place", "master_encoded", "engine_figures"),
     "engine_is_watched",
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.

@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fastredlock._options.masters import Endpoint, TLSSettings, parse_masters
+from fastredlock._options.settings import masters_in
 from fastredlock.errors import ConfigurationError
 
 MARKER = "hunter2"
@@ -164,7 +165,7 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
     [
         ("http://h", "scheme 'http'; allowed: redis, rediss, unix"),
         ("sentinel://:secret@h", "s1:26379,s2:26379/name"),
-        ("localhost:6379", r"no scheme; allowed: .*, rediss\+sentinel, as in redis"),
+        ("localhost:6379", r"no scheme; allowed: .*, rediss\+cluster, as in redis"),
         ("redis://h?foo=1", "unknown option 'foo'; allowed: db, username"),
         ("redis://h?host=x", "unknown option 'host'"),
         ("redis://h?db=1&db=2", "option db twice"),
@@ -184,7 +185,11 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
         ('redis://"h":1', "it has '\"'"),
         ("valkey://h", "scheme 'valkey': write redis://"),
         ("valkeys://h", "scheme 'valkeys': write rediss://"),
-        ("redis+cluster://h", "scheme 'redis.cluster': its nodes are not"),
+        ("valkey+cluster://h", "scheme 'valkey.cluster': write redis.cluster://c1"),
+        ("redis+cluster://h/1", "a cluster has database 0 alone"),
+        ("redis+cluster://h,", "cluster URL with an empty host"),
+        ("redis+cluster://h,h", "startup_nodes, each once"),
+        ("redis+cluster://", "cluster URL with an empty host"),
         ("redis+socket:///a", "scheme 'redis.socket': write unix:///path"),
         ("redis://h?ssl_cert_reqs=none", "ssl_cert_reqs needs TLS: use rediss://"),
         ("rediss://h?ssl_cert_reqs=some", "allowed are none, optional, required"),
@@ -218,7 +223,10 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
         (("h", 1, 2), "must be a URL str, .* not tuple"),
         (b"redis://h", "must be a URL str, .* not bytes"),
         (6379, "must be a URL str, .* not int"),
-        (aioredis.RedisCluster(host="h"), "cluster client is not .*pass the URLs of"),
+        (
+            aioredis.RedisCluster(host="h", address_remap=lambda place: place),
+            "has an execute_command, or addresses, of its own",
+        ),
         (redis.sentinel.Sentinel([("h", 26379)]), "must be a URL str"),
         (aioredis.sentinel.Sentinel([("h", 26379)]), "must be a URL str"),
         # What decides on trust.
@@ -431,6 +439,44 @@ def test_setting_of_a_later_redis_py_is_dropped_unless_it_concerns_tls() -> None
 def test_client_with_a_blocking_pool_is_copied() -> None:
     pool = redis.BlockingConnectionPool(host="h", timeout=3)
     assert one(redis.Redis(connection_pool=pool)) == Endpoint("h", 6379)
+
+
+def test_cluster_client_is_copied() -> None:
+    client = aioredis.RedisCluster(host="h", port=7, password="x", ssl=True)
+    (endpoint,) = parse_masters([client])
+    assert (endpoint.seeds, endpoint.password) == ((("h", 7),), "x")
+    assert endpoint.tls is not None
+    assert endpoint.name == "cluster:h:7"
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"startup_nodes": "h"}, "must be a list of"),
+        ({"startup_nodes": [("h",)]}, "must be a list of"),
+        ({"startup_nodes": [1]}, "must be a list of"),
+        ({"startup_nodes": [("h", 0)]}, "port 0 is not in"),
+        ({"startup_nodes": []}, "each once"),
+        ({"startup_nodes": [("h", 1)], "host": "h"}, "beside a host"),
+        ({"startup_nodes": [("h", 1)], "db": 1}, "database 0"),
+    ],
+)
+def test_cluster_when_its_dict_is_wrong_then_is_refused(
+    settings: dict[str, object], message: str
+) -> None:
+    assert message in refusal_of([settings])
+
+
+def test_cluster_when_it_is_written_in_any_form_then_is_the_same() -> None:
+    url, by_dict = parse_masters(["rediss+cluster://u:p@h:7,i"]), parse_masters(
+        [{"startup_nodes": [("h", 7), ("i", 6379)], "username": "u", "password": "p",
+          "ssl": True}]
+    )  # fmt: skip
+    assert url == by_dict
+    assert url[0].failover_ns < 0
+    assert masters_in("redis+cluster://h,i:1,redis://j") == (
+        "redis+cluster://h,i:1", "redis://j"
+    )  # fmt: skip
 
 
 Make = Callable[[Any], Any]  # a client, of one of the two modules

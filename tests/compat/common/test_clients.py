@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from redis.cluster import NodesManager
 
 from fastredlock import ConfigurationError, FastRedlock
 from fastredlock.compat import aioredlock, pottery, redis_lock, redlock
@@ -126,7 +127,9 @@ def test_settings_of_the_client_are_copied(
 
 def cluster(kind: Any = redis.RedisCluster) -> Any:
     made = kind.__new__(kind)
-    made.nodes_manager = None
+    made.nodes_manager = manager = NodesManager.__new__(NodesManager)
+    manager.address_remap = lambda place: place
+    manager.connection_kwargs = {}
     return made
 
 
@@ -140,7 +143,7 @@ def with_own_connection() -> Any:
 
 
 REFUSED: list[tuple[Callable[[], Any], str]] = [
-    (cluster, "a cluster client is not one master"),
+    (cluster, "has an execute_command, or addresses, of its own"),
     (replica, "a replica of the Sentinel service 'orders' takes no locks"),
     (with_own_connection, r"connection class .*OwnConnection is not redis-py's own"),
     (lambda: redis.Redis(redis_connect_func=print), "redis_connect_func cannot be co"),
@@ -178,7 +181,7 @@ def test_client_that_cannot_be_copied_is_refused_when_the_lock_is_made(
     [
         (
             lambda: cluster(redis.asyncio.RedisCluster),
-            "a cluster client is not one master",
+            "has an execute_command, or addresses, of its own",
         ),
         (
             lambda: redis.asyncio.Sentinel([("localhost", 1)]).slave_for("m"),

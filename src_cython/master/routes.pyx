@@ -1,0 +1,249 @@
+# Redis Cluster: which node has a key, by the cluster's map and by what nodes reply.
+#
+# Theory of operation. A cluster is one master of a round, with one vote. Behind it are
+# its nodes, each a Master with a connection of its own; the command of a round goes to
+# the one that has the hash slot of its key. The Master that was configured never takes
+# a command: it reads the map (CLUSTER SLOTS) from one of the addresses, another each
+# time, and is closed. The map is read before the first round, and again where it
+# is seen to be old: a node replies MOVED or CLUSTERDOWN, or its connection ends.
+#
+#   MOVED slot host:port   the slot is there from now on: so the command goes there,
+#                          in the same round, HOPS_MOST times at the most
+#   ASK slot host:port     this key alone may be there, in the middle of a move: there
+#                          go the extension and the release of a lease, behind ASKING.
+#                          All else is a failed vote: a key that is set there is lost
+#                          where the move is given up
+#   TRYAGAIN, CLUSTERDOWN  a failed vote
+#
+# A node keeps its number while it is in the map. Pure: replies in, numbers out.
+
+cdef enum:
+    HASH_SLOTS = 16384
+    NO_NODE = 255
+    HOPS_MOST = 5
+    TAGS_TRIED = 1 << 20
+    BRACE = 0x7B                 # not as c"...": Cython indents its C by them
+    END_BRACE = 0x7D
+
+cdef uint16_t crc_of_byte[256]
+
+
+cdef int routes_fill_crc() except -1:
+    cdef int byte, _bit
+    cdef uint16_t crc
+    for byte in range(256):
+        crc = <uint16_t>(byte << 8)
+        for _bit in range(8):
+            crc = <uint16_t>((crc << 1) ^ (0x1021 if crc & 0x8000 else 0))
+        crc_of_byte[byte] = crc
+
+
+routes_fill_crc()
+
+
+cdef int routes_tag_of(bytes key, const char **text, size_t *size) noexcept:
+    # What is hashed: what the first braces have between them, else the whole key, 0.
+    cdef const char *first
+    cdef const char *last
+    text[0] = PyBytes_AS_STRING(key)
+    size[0] = <size_t>PyBytes_GET_SIZE(key)
+    first = <const char *>memchr(text[0], BRACE, size[0])
+    if first == NULL:
+        return 0
+    last = <const char *>memchr(first, END_BRACE, size[0] - <size_t>(first - text[0]))
+    if last == NULL or last == first + 1:
+        return 0
+    text[0] = first + 1
+    size[0] = <size_t>(last - first - 1)
+    return 1
+
+
+cdef int routes_slot(bytes key) noexcept:
+    # CRC16 of the hash tag: https://redis.io/docs/latest/operate/oss_and_stack/
+    # reference/cluster-spec/, "Key distribution model".
+    cdef const char *text
+    cdef size_t size, i
+    cdef uint16_t crc = 0
+    routes_tag_of(key, &text, &size)
+    for i in range(size):
+        crc = <uint16_t>(crc << 8) ^ crc_of_byte[(crc >> 8) ^ <uint8_t>text[i]]
+    return crc % HASH_SLOTS
+
+
+cdef str routes_refusal(object name):
+    # Why a cluster cannot have this key, or these keys together; None: it can. Names of
+    # our own have the key between braces (_options/scripts), so as to be in its slot.
+    cdef const char *text
+    cdef size_t size
+    cdef tuple keys = name if type(name) is tuple else (name,)
+    for key in keys:
+        if routes_slot(<bytes>key) != routes_slot(<bytes>keys[0]):
+            return (
+                "the resources are in several hash slots of a cluster: put a part that "
+                "all have into braces, as in {order}:1 and {order}:2; or acquire_each()"
+            )
+        if not routes_tag_of(<bytes>key, &text, &size) and (
+            memchr(text, END_BRACE, size) != NULL
+        ):
+            return (
+                "in a cluster a name with a closing brace needs a whole tag before it, "
+                "as in {order}:1"
+            )
+    return None
+
+
+cdef bytes routes_name_of_slots(bytes name):
+    # That of a semaphore: its slots are looked at together, so they get a tag as well.
+    cdef const char *text
+    cdef size_t size
+    return name if routes_tag_of(name, &text, &size) else b"{" + name[:-1] + b"}#"
+
+
+@cython.final
+cdef class Routes:
+    """The nodes of one cluster, and which of them has which hash slot."""
+
+    cdef list seeds              # (host, port) as configured
+    cdef Py_ssize_t turn         # of these and the others: which was asked last
+    cdef readonly list addresses     # (host, port) of its nodes, by number
+    cdef list nodes              # their Masters, or None: not made yet...
+    cdef object home             # ...and the one that reads the map
+    cdef readonly int most       # so many of them
+    cdef public bint is_stale    # the map is to be read
+    cdef uint64_t asked          # those that ASK has named since the last map
+    cdef uint8_t owner[HASH_SLOTS]
+
+    def __init__(self, seeds, int most=MAX_MASTERS - 1):
+        self.seeds = list(seeds)
+        self.addresses = []
+        self.nodes = []
+        self.turn = -1
+        self.most = most
+        self.is_stale = True
+        memset(self.owner, NO_NODE, HASH_SLOTS)
+
+    def take_map(self, reply, bytes host not None):
+        """Take a reply of this host to CLUSTER SLOTS; return its fault, or None."""
+        return routes_take_map(self, reply, host)
+
+    def on_redirect(self, str error not None, bytes host not None):
+        """Take an error of this host; return the address that it names, or None."""
+        cdef int at = routes_on_redirect(self, error, host)
+        return None if at < 0 else self.addresses[at]
+
+    def address_of(self, bytes key not None):
+        """Return the address of the node that has this key, or None."""
+        cdef int at = self.owner[routes_slot(key)]
+        return None if at == NO_NODE else self.addresses[at]
+
+    def tag_of(self, tuple address not None):
+        """Return the braces of a key that this node has."""
+        return routes_tag(self, <int>self.addresses.index(address))
+
+
+cdef tuple routes_next_place(Routes self):
+    # To ask for the map. Its nodes come behind the configured ones, which may all be
+    # replaced some day.
+    cdef list places = self.seeds + self.addresses
+    self.turn += 1
+    return places[self.turn % <Py_ssize_t>len(places)]
+
+
+cdef bint routes_needs(Routes self, int at) noexcept:
+    # Whether a connection has a use: that of the map, -1, or of a node.
+    if at < 0:
+        return self.is_stale
+    return (self.asked >> at) & 1 or memchr(self.owner, at, HASH_SLOTS) != NULL
+
+
+cdef bytes routes_tag(Routes self, int at):
+    # The braces of a key that this node has: of the first number whose slot it has, so
+    # mostly the same for all clients.
+    cdef int n
+    for n in range(TAGS_TRIED if memchr(self.owner, at, HASH_SLOTS) != NULL else 0):
+        tag = decimal_bytes(n)
+        if self.owner[routes_slot(tag)] == at:
+            return b"{" + tag + b"}"
+    return b"{0}"
+
+
+cdef str routes_take_map(Routes self, object reply, bytes host):
+    # [[first slot, last, [host, port, ...] of the primary, ...replicas], ...]; a host
+    # that is left out is the one that was asked.
+    cdef list parts = [], places = []
+    cdef int at
+    if type(reply) is not list:
+        return "has no map (CLUSTER SLOTS)"
+    for part in reply:
+        if type(part) is not list or len(part) < 3 or type(part[2]) is not list or (
+            len(part[2]) < 2
+        ):
+            return "has an odd map (CLUSTER SLOTS)"
+        first, last, (name, port) = part[0], part[1], part[2][:2]
+        if type(name) is str:
+            name = (<str>name).encode()
+        if type(first) is not int or type(last) is not int or type(port) is not int or (
+            not 0 <= first <= last < HASH_SLOTS or not 0 < port < 65536
+            or not (name is None or type(name) is bytes)
+        ):
+            return "has an odd map (CLUSTER SLOTS)"
+        if name == b"?":      # it does not know itself
+            continue
+        place = (name or host, port)
+        parts.append((first, last, place))
+        if place not in places:
+            places.append(place)
+    if len(places) > self.most:
+        return f"has over {self.most} primaries: no more can be taken"
+    memset(self.owner, NO_NODE, HASH_SLOTS)
+    for first, last, place in parts:
+        at = routes_number(self, place, places)
+        memset(&self.owner[<int>first], at, <size_t>(<int>last - <int>first + 1))
+    self.is_stale = False
+    self.asked = 0
+    return None
+
+
+cdef int routes_number(Routes self, tuple place, list places) except -2:
+    # That of a node; a new one gets one that no place of these has. -1: there is none.
+    cdef int at
+    if place in self.addresses:
+        return self.addresses.index(place)
+    if len(self.addresses) < self.most:
+        self.addresses.append(place)
+        self.nodes.append(None)
+        return <int>len(self.addresses) - 1
+    for at in range(self.most):
+        if self.addresses[at] not in places and not routes_needs(self, at):
+            self.addresses[at] = place
+            return at
+    return -1
+
+
+cdef bint routes_is_redirect(str error) except -1:
+    # Whether it is about where a key is; the last one of a script.
+    return error.startswith(("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN")) or (
+        "non local key" in error
+    )
+
+
+cdef int routes_on_redirect(Routes self, str error, bytes host) except -2:
+    # The number of the node that MOVED or ASK names; -1: none.
+    cdef list words = error.split(" ")
+    cdef int at
+    if words[0] == "MOVED" or words[0] == "CLUSTERDOWN":
+        self.is_stale = True
+    if len(words) != 3 or words[0] not in ("MOVED", "ASK"):
+        return -1
+    name, _, port = (<str>words[2]).rpartition(":")
+    slot = words[1]
+    if not (slot.isdecimal() and port.isdecimal() and len(slot) < 6 > len(port)) or (
+        not 0 <= int(slot) < HASH_SLOTS or not 0 < int(port) < 65536 or name == "?"
+    ):
+        return -1
+    at = routes_number(self, (name.encode() or host, int(port)), [])
+    if at >= 0 and words[0] == "MOVED":
+        self.owner[<int>int(slot)] = at
+    elif at >= 0:
+        self.asked |= <uint64_t>1 << at
+    return at

@@ -1,0 +1,329 @@
+"""A Redis Cluster on real servers: its slots move, its primaries fail over."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    FastRedlockError,
+    Lease,
+    QuorumUnreachableError,
+    ReleaseStatus,
+)
+from fastredlock import asyncio as awaited
+from fastredlock.testing import LocalCluster, LocalMasters
+
+NODE_TIMEOUT = 1  # s
+QUARANTINE = 1 + 1 + NODE_TIMEOUT + 2  # s: max_ttl, 1 s, the window
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(replicas=1, node_timeout=NODE_TIMEOUT) as cluster:
+        with new_locks(cluster) as locks:
+            for resource in ("a", "b", "c", "d"):
+                granted(locks, resource).release()
+        yield cluster
+
+
+def new_locks(cluster: LocalCluster, **options: object) -> FastRedlock:
+    return FastRedlock([cluster.url], ttl=1, max_ttl=1, **options)  # type: ignore[arg-type]
+
+
+def granted(locks: FastRedlock, resource: str, within: float = 30) -> Lease:
+    """Try until the lock is had."""
+    deadline = time.monotonic() + within
+    while True:
+        try:
+            lease = locks.acquire(resource, timeout=0.5)
+        except QuorumUnreachableError as error:
+            text = str(error)
+            assert time.monotonic() < deadline, text
+            continue
+        if lease is not None:
+            return lease
+        assert time.monotonic() < deadline, "taken"
+
+
+def until(is_true: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60  # of a loaded machine
+    while not is_true():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def value_of(cluster: LocalCluster, key: str) -> str:
+    return cluster.command(cluster.primary_of(cluster.slot_of(key)), "GET", key)
+
+
+def other(cluster: LocalCluster, slot: int) -> int:
+    """Return a primary that does not have this slot."""
+    at = cluster.primary_of(slot)
+    return next(
+        primary
+        for primary in (cluster.primary_of(each) for each in (0, 8000, 16383))
+        if primary != at
+    )
+
+
+def move(cluster: LocalCluster, key: str) -> None:
+    slot = cluster.slot_of(key)
+    cluster.move(slot, other(cluster, slot))
+
+
+def test_lease_when_its_slot_moves_then_is_extended_and_released_there(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks:
+        for _ in range(3):
+            lease = granted(locks, "order")
+            assert lease.token.decode() in value_of(cluster, "order")
+            move(cluster, "order")
+            assert lease.token.decode() in value_of(cluster, "order")
+            lease.extend()
+            assert locks.acquire("order", timeout=0) is None
+            move(cluster, "order")
+            assert lease.release() is ReleaseStatus.RELEASED
+            assert value_of(cluster, "order") == "$-1"
+
+
+def test_lease_when_its_slot_is_being_moved_then_is_kept_on_either_side(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks, new_locks(cluster) as others:
+        first, second = (granted(locks, f"{{moving}}:{i}", 5) for i in (1, 2))
+        slot = cluster.slot_of("moving")
+        to = other(cluster, slot)
+        at = cluster.begin_move(slot, to)
+        assert others.acquire("{moving}:1", timeout=0) is None
+        first.extend()  # still at the donor
+        cluster.move_keys(slot, at, to)
+        for lease in (first, second):
+            lease.extend()  # ASK
+        assert first.release() is ReleaseStatus.RELEASED
+        cluster.end_move(slot, at, to)
+        assert second.release() is ReleaseStatus.RELEASED
+        for resource in ("{moving}:1", "{moving}:2"):
+            assert value_of(cluster, resource) == "$-1"
+
+
+def test_lock_when_a_move_is_given_up_then_has_one_holder(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks, new_locks(cluster) as others:
+        granted(locks, "given up").release()
+        slot = cluster.slot_of("given up")
+        to = other(cluster, slot)
+        at = cluster.begin_move(slot, to)
+        with pytest.raises(QuorumUnreachableError, match="ASK"):
+            locks.acquire("given up", timeout=0)
+        for i in (at, to):
+            cluster.command(i, "CLUSTER", "SETSLOT", slot, "STABLE")
+        held = granted(others, "given up", 5)
+        assert locks.acquire("given up", timeout=0) is None
+        assert held.release() is ReleaseStatus.RELEASED
+        assert cluster.command(to, "GET", "given up").startswith("-MOVED")
+
+
+def test_number_when_its_slot_moves_then_grows(cluster: LocalCluster) -> None:
+    fences = []
+    with new_locks(cluster, fencing=True) as locks:
+        for _ in range(4):
+            with granted(locks, "counted") as lease:
+                fences.append(lease.fence)
+            move(cluster, "counted")
+        slot = cluster.slot_of("counted")
+        to = other(cluster, slot)
+        at = cluster.begin_move(slot, to)
+        cluster.move_keys(slot, at, to)  # a number may not be counted on both sides
+        with pytest.raises(QuorumUnreachableError, match="ASK"):
+            locks.acquire("counted", timeout=0)
+        cluster.end_move(slot, at, to)
+        with granted(locks, "counted") as lease:
+            fences.append(lease.fence)
+    assert fences == sorted(set(fences))
+
+
+def test_callers_when_the_slot_moves_then_each_gets_its_turn(
+    cluster: LocalCluster,
+) -> None:
+    order: list[int] = []
+
+    def wait(number: int) -> None:
+        with new_locks(cluster) as locks:
+            lease = locks.acquire("queue", timeout=20)
+            assert lease is not None
+            order.append(number)
+            time.sleep(0.1)
+            lease.release()
+
+    with new_locks(cluster) as locks:
+        held = granted(locks, "queue")
+        threads = [threading.Thread(target=wait, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+            time.sleep(0.15)
+        move(cluster, "queue")
+        held.release()
+        for thread in threads:
+            thread.join()
+    assert sorted(order) == [0, 1, 2, 3]
+
+
+def test_callers_when_nothing_moves_then_a_release_notifies_the_next(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks, new_locks(cluster) as others:
+        waits = []
+        for _ in range(5):
+            held = granted(locks, "turn")
+            found: list[Lease | None] = []
+
+            def wait(found: list[Lease | None] = found) -> None:
+                found.append(others.acquire("turn", timeout=5))
+
+            thread = threading.Thread(target=wait)
+            thread.start()
+            time.sleep(0.2)
+            began = time.monotonic()
+            held.release()
+            thread.join()
+            waits.append(time.monotonic() - began)
+            assert found[0] is not None
+            found[0].release()
+        assert min(waits) < 0.1
+
+
+def test_semaphore_when_its_slots_move_then_no_more_than_its_permits_hold_it(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks:
+        granted(locks, "warm").release()
+        held = [locks.acquire("room", timeout=1, permits=2) for _ in range(2)]
+        assert None not in held
+        move(cluster, "room")
+        assert locks.acquire("room", timeout=0, permits=2) is None
+        for lease in held:
+            assert lease is not None
+            assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_several_when_in_one_slot_then_are_locked_together(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks:
+        lease = locks.acquire_all(["{order}:1", "{order}:2"], timeout=5)
+        assert lease is not None
+        move(cluster, "order")
+        lease.extend()
+        assert lease.release() is ReleaseStatus.RELEASED
+        with pytest.raises(ConfigurationError, match="put a part that all have"):
+            locks.acquire_all(["order:1", "order:2"], timeout=0)
+        with pytest.raises(ConfigurationError, match="whole tag before it"):
+            locks.acquire("order}", timeout=0)
+        each = locks.acquire_each(["order:1", "order:2"])
+        assert None not in [*each]
+        locks.release_each([lease for lease in each if lease is not None])
+
+
+def test_task_when_it_locks_then_the_slot_is_followed_as_well(
+    cluster: LocalCluster,
+) -> None:
+    async def lock() -> ReleaseStatus:
+        async with awaited.FastRedlock([cluster.url], ttl=1, max_ttl=1) as locks:
+            lease = await locks.acquire("task", timeout=5)
+            assert lease is not None
+            await asyncio.to_thread(move, cluster, "task")
+            await lease.extend()
+            return await lease.release()
+
+    assert asyncio.run(lock()) is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("how", ["switched", "killed"])
+def test_primary_when_it_fails_over_then_nobody_locks_until_all_leases_have_ended(
+    cluster: LocalCluster, how: str
+) -> None:
+    slot = cluster.slot_of("failing")
+    with new_locks(cluster) as locks, new_locks(cluster) as others:
+        granted(locks, "failing").release()
+        granted(others, "failing").release()
+        old = cluster.primary_of(slot)
+        if how == "switched":
+            cluster.fail_over(slot)
+        else:
+            cluster.servers.stop(old)
+            until(lambda: cluster.primary_of(slot) not in (old, -1))
+        promoted = time.monotonic()
+        texts = ""
+        while "votes in" not in texts:
+            assert time.monotonic() < promoted + 4
+            try:
+                assert locks.acquire("failing", timeout=0.2) is None
+            except QuorumUnreachableError as error:
+                texts += str(error)
+        with new_locks(cluster) as new:
+            for each in (locks, others, new):
+                granted(each, "failing").release()
+                assert time.monotonic() > promoted + QUARANTINE - 2
+    if how == "killed":
+        cluster.servers.start(old)
+
+
+# ---- bad inputs
+
+
+def test_url_when_a_cluster_cannot_be_had_then_says_so_at_once() -> None:
+    for options, text in (
+        ({}, "needs max_ttl"),
+        ({"max_ttl": 10, "key_prefix": "a{"}, "key_prefix"),
+        ({"max_ttl": 10, "key_prefix": "a}"}, "key_prefix"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            FastRedlock(["redis+cluster://c1,c2"], **options)  # type: ignore[arg-type]
+    for url, text in (
+        ("redis+cluster://c1/1", "database 0"),
+        ("redis+cluster://c1,", "empty host"),
+        ("redis+cluster://c1,c1", "each once"),
+    ):
+        with pytest.raises(ConfigurationError, match=text):
+            FastRedlock([url], max_ttl=10)
+
+
+def refusal_of(url: str) -> str:
+    began = time.monotonic()
+    with (
+        FastRedlock([url], ttl=1, max_ttl=1) as locks,
+        pytest.raises(QuorumUnreachableError) as caught,
+    ):
+        locks.acquire("x", timeout=0.5)
+    assert time.monotonic() < began + 10
+    return str(caught.value)
+
+
+def test_cluster_when_it_is_none_then_the_error_says_which() -> None:
+    with LocalMasters(1) as plain:
+        place = plain.urls[0].removeprefix("redis://").removesuffix("/0")
+        assert "cluster support disabled" in refusal_of(f"redis+cluster://{place}")
+        plain.stop(0)
+        assert "connection refused" in refusal_of(f"redis+cluster://{place}").lower()
+    with LocalMasters(1, options=("--cluster-enabled", "yes")) as empty:
+        place = empty.urls[0].removeprefix("redis://").removesuffix("/0")
+        assert "hash slot" in refusal_of(f"redis+cluster://{place}")
+
+
+def test_node_when_it_is_given_as_a_master_then_the_error_names_no_other(
+    cluster: LocalCluster,
+) -> None:
+    ports = [f":{port}" for port in cluster.servers.ports]
+    with pytest.raises(FastRedlockError) as caught, new_locks(cluster) as locks:
+        locks.acquire("x", timeout=0.5, ttl=0.001)
+    assert sum(port in str(caught.value) for port in ports) <= 1

@@ -1,0 +1,405 @@
+"""A cluster by hand: its map, the node of a key, and commands that follow a slot."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hiredis import Reader
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fastredlock._core import (
+    Engine,
+    MasterState,
+    Operation,
+    Round,
+    Routes,
+    Scripts,
+    Terms,
+    Verdict,
+    Vote,
+)
+from fastredlock._options import scripts
+from fastredlock._options.masters import Endpoint
+from tests.support import by_hand as hand
+from tests.support.by_hand import (
+    HELLO,
+    MS,
+    START_NS,
+    TIME_REPLY,
+    S,
+    bulk,
+    info,
+    sent,
+)
+from tests.support.rounds import thorough
+
+T0 = START_NS + S
+A, B, C, D = (b"a", 1), (b"b", 2), (b"c", 3), (b"d", 4)
+HALVES = [(0, 8191, A), (8192, 16383, B)]
+FOO, BAR = 12182, 5061  # hash slots of these keys
+TERMS = Terms(10_000, 102 * MS, 500 * MS)
+HOME, NODE_A, NODE_B, NODE_C = range(4)  # connections
+MOVED_C = b"-MOVED 12182 c:3\r\n"
+
+
+def map_of(parts: list[tuple[int, int, tuple[bytes, int]]]) -> bytes:
+    """Encode the reply to CLUSTER SLOTS."""
+    said = b"*%d\r\n" % len(parts)
+    for first, last, (host, port) in parts:
+        node = b"*3\r\n" + bulk(host) + b":%d\r\n" % port + bulk(b"id")
+        said += b"*3\r\n:%d\r\n:%d\r\n" % (first, last) + node
+    return said
+
+
+class Cluster:
+    """An engine over one cluster; its connections are opened by hand."""
+
+    def __init__(
+        self, parts: list[tuple[int, int, tuple[bytes, int]]] = HALVES, max_ttl: int = 0
+    ) -> None:
+        endpoint = Endpoint("s", 9, failover_ns=1, seeds=(("s", 9),))
+        named = Scripts(scripts.scripts_of("locks", b"", True), True)
+        self.engine = Engine([endpoint], named, S, (), max_ttl, jitter_seed=1)
+        self.to_connect = hand.by_hand(self.engine)
+        hand.submit(self.engine, self.engine.new_connecting(), T0)
+        self.read_map(parts, T0)
+        for key, node in ((b"bar", NODE_A), (b"foo", NODE_B))[: len(parts)]:
+            self.begin(key, T0)
+            self.say(node, b"+OK\r\n" + TIME_REPLY, T0)
+            self.sent(node)
+
+    def begin(
+        self, key: bytes, at_ns: int, operation: Operation = Operation.ACQUIRE
+    ) -> Round:
+        round = self.engine.new_round(int(operation), key, b"token", TERMS)
+        hand.submit(self.engine, round, at_ns)
+        return round
+
+    def read_map(
+        self, parts: list[tuple[int, int, tuple[bytes, int]]], at_ns: int
+    ) -> None:
+        """Let the next map be read, and the nodes in it become READY."""
+        assert HOME in self.to_connect
+        self.to_connect.remove(HOME)
+        hand.connected(self.engine, HOME, at_ns)
+        self.say(HOME, HELLO, at_ns)
+        assert sent(self.engine, HOME)[-1] == [b"CLUSTER", b"SLOTS"]
+        self.say(HOME, b"+OK\r\n" + map_of(parts), at_ns)
+        while self.to_connect:
+            self.ready(self.to_connect.pop(), at_ns)
+
+    def ready(self, node: int, at_ns: int) -> None:
+        hand.connected(self.engine, node, at_ns)
+        hand.outgoing(self.engine, node)
+        told = info(run_id=f"id{node}", master_replid="r", uptime_in_seconds=99999)
+        self.say(node, hand.handshake_replies(told), at_ns)
+        self.first = sent(self.engine, node)
+        if self.first and scripts.MARKER in self.first[-1]:
+            self.say(node, hand.mark(), at_ns)
+
+    def say(self, node: int, reply: bytes, at_ns: int) -> None:
+        hand.receive(self.engine, node, reply, at_ns)
+        hand.finish(self.engine, at_ns)
+
+    def sent(self, node: int) -> list[list[bytes]]:
+        return sent(self.engine, node)
+
+
+def votes(round: Round) -> tuple[Vote, str | None]:
+    vote, text, _ = round.votes()[0]
+    return vote, text
+
+
+def test_round_when_its_key_has_a_node_then_goes_there_alone() -> None:
+    cluster = Cluster()
+    for key, node in ((b"foo", NODE_B), (b"bar", NODE_A), (b"x{foo}y", NODE_B)):
+        round = cluster.begin(key, T0 + MS)
+        assert [words[:2] for words in cluster.sent(node)] == [[b"SET", key]]
+        assert cluster.sent(NODE_A) == cluster.sent(NODE_B) == []
+        cluster.say(node, b"+OK\r\n", T0 + 2 * MS)
+        assert round.verdict is Verdict.WON
+
+
+def test_command_when_its_slot_has_moved_then_follows_in_the_same_round() -> None:
+    cluster = Cluster()
+    round = cluster.begin(b"foo", T0 + S // 2)
+    cluster.sent(NODE_B)
+    cluster.say(NODE_B, b"-MOVED 12182 a:1\r\n", T0 + S // 2 + MS)
+    assert cluster.sent(NODE_A)[0][:2] == [b"SET", b"foo"]
+    cluster.say(NODE_A, b"+OK\r\n", T0 + S // 2 + 2 * MS)
+    assert round.verdict is Verdict.WON
+    # It is known from now on, and the whole map is read again.
+    cluster.begin(b"foo", T0 + S // 2 + 3 * MS)
+    assert cluster.sent(NODE_A)[0][:2] == [b"SET", b"foo"]
+    assert cluster.to_connect == [HOME]
+
+
+def test_command_when_nodes_send_it_in_a_circle_then_is_a_failed_vote() -> None:
+    cluster = Cluster()
+    round = cluster.begin(b"foo", T0 + S // 2)
+    hops = 0
+    for node in (NODE_B, NODE_A) * 10:
+        if not [words for words in cluster.sent(node) if words[0] == b"SET"]:
+            break
+        other = b"a:1" if node == NODE_B else b"b:2"
+        cluster.say(node, b"-MOVED 12182 %b\r\n" % other, T0 + S // 2 + MS)
+        cluster.say(node, bulk(b"role:master\r\nmaster_replid:r"), T0 + S // 2 + MS)
+        hops += 1
+    assert hops == 6
+    assert round.verdict is Verdict.UNREACHABLE
+    assert votes(round) == (Vote.FAILED, "MOVED 12182")  # and no address
+
+
+def test_command_when_its_slot_is_at_a_new_node_then_is_sent_when_that_is_ready() -> (
+    None
+):
+    cluster = Cluster()
+    round = cluster.begin(b"foo", T0 + S)
+    cluster.say(NODE_B, MOVED_C, T0 + S + MS)
+    assert sorted(cluster.to_connect) == [HOME, NODE_C]
+    cluster.to_connect.remove(NODE_C)
+    hand.connected(cluster.engine, NODE_C, T0 + S + 2 * MS)
+    hand.outgoing(cluster.engine, NODE_C)
+    said = hand.handshake_replies(info(run_id="idc"))
+    cluster.say(NODE_C, said, T0 + S + 2 * MS)
+    assert cluster.sent(NODE_C)[-1][3:5] == [b"foo", round.token]
+    cluster.say(NODE_C, b":1\r\n", T0 + S + 3 * MS)
+    assert round.verdict is Verdict.WON
+
+
+def test_extension_when_its_key_alone_has_moved_then_asks_there_once() -> None:
+    cluster = Cluster()
+    lease = cluster.engine.new_adopted(b"foo", b"token", TERMS)
+    for at_ns in (T0 + 300 * MS, T0 + 600 * MS):
+        round = cluster.engine.new_extension(lease, TERMS)
+        hand.submit(cluster.engine, round, at_ns)
+        assert cluster.sent(NODE_B)[-1][3] == b"foo"
+        cluster.say(NODE_B, b"-ASK 12182 a:1\r\n", at_ns + MS)
+        asking, extend = cluster.sent(NODE_A)
+        assert (asking, extend[3]) == ([b"ASKING"], b"foo")
+        cluster.say(NODE_A, b"+OK\r\n:1\r\n", at_ns + 2 * MS)
+        assert round.verdict is Verdict.WON
+    assert HOME not in cluster.to_connect
+
+
+def test_acquire_when_its_key_may_be_at_the_target_then_is_not_set_there() -> None:
+    """Seen: the move was given up, and the donor granted the lock once more."""
+    cluster = Cluster()
+    round = cluster.begin(b"foo", T0 + S)
+    cluster.say(NODE_B, b"-ASK 12182 a:1\r\n", T0 + S + MS)
+    assert cluster.sent(NODE_A) == []
+    assert votes(round) == (Vote.FAILED, "ASK 12182")
+
+
+def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted() -> (
+    None
+):
+    cluster = Cluster(max_ttl=S)
+    hand.lost(cluster.engine, NODE_A, "cut", T0 + MS)
+    cluster.begin(b"bar", T0 + 9 * S)
+    hand.connected(cluster.engine, NODE_A, T0 + 9 * S)
+    hand.outgoing(cluster.engine, NODE_A)
+    said = hand.handshake_replies(info(run_id="new", master_replid="r"))
+    cluster.say(NODE_A, said, T0 + 9 * S)
+    cluster.say(NODE_A, hand.mark(), T0 + 9 * S)
+    cluster.sent(NODE_A)
+    round = cluster.begin(b"foo", T0 + 9 * S)
+    told = bulk(b"role:master\r\nmaster_replid:r")
+    cluster.say(NODE_B, told + b"-MOVED 12182 a:1\r\n", T0 + 9 * S + MS)
+    assert cluster.sent(NODE_A) == []
+    assert "votes in" in (votes(round)[1] or "")
+
+
+def test_tag_when_a_node_has_no_slot_then_none_is_looked_for() -> None:
+    routes = Routes([A])
+    routes.take_map(read(map_of(HALVES)), b"s")
+    routes.take_map(read(map_of([(0, 16383, A)])), b"s")
+    began = time.perf_counter()
+    assert routes.tag_of(B) == b"{0}"
+    assert time.perf_counter() - began < 0.05
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [b"-ASK 12182 a:1\r\n", b"-TRYAGAIN several keys\r\n", b"-CLUSTERDOWN no\r\n"],
+)
+def test_several_when_their_slot_is_being_moved_then_are_a_failed_vote(
+    reply: bytes,
+) -> None:
+    cluster = Cluster()
+    keys = (b"{foo}1", b"{foo}2")
+    round = cluster.engine.new_round(int(Operation.ACQUIRE), keys, b"token", TERMS)
+    hand.submit(cluster.engine, round, T0 + S)
+    cluster.say(NODE_B, reply, T0 + S + MS)
+    assert round.verdict is Verdict.UNREACHABLE
+    assert cluster.sent(NODE_A) == []
+    assert (b"a:1" not in reply) == ("a:1" not in str(reply))
+    assert (HOME in cluster.to_connect) == reply.startswith(b"-CLUSTERDOWN")
+
+
+def test_round_when_no_node_has_its_slot_then_fails_and_nothing_is_sent() -> None:
+    cluster = Cluster([(0, 8191, A)])
+    round = cluster.begin(b"foo", T0 + 2 * MS)
+    assert votes(round)[0] is Vote.FAILED
+    assert "no node of the cluster" in (votes(round)[1] or "")
+    assert cluster.sent(NODE_A) == []
+
+
+def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> None:
+    cluster = Cluster()
+    engine = cluster.engine
+    lease = engine.new_adopted(b"foo", b"token", TERMS)
+    release = engine.new_release(lease, TERMS)
+    hand.submit(engine, release, T0 + S)
+    hand.lost(engine, NODE_B, "cut", T0 + S)
+    cluster.sent(NODE_B)
+    hand.pass_time(engine, T0 + 2 * S)
+    assert HOME in cluster.to_connect
+    cluster.to_connect[:] = [HOME]
+    cluster.read_map([(0, 8191, A), (8192, 16383, C)], T0 + 2 * S)
+    assert cluster.first[-1] == [b"EVAL", scripts.RELEASE, b"1", b"foo", b"token"]
+    assert engine.states[0][0] is MasterState.READY
+
+
+@pytest.mark.parametrize(
+    ("said", "vote"),
+    [
+        (b"role:master\r\nmaster_replid:r", Vote.GRANTED),
+        (b"role:slave\r\nmaster_replid:r", Vote.FAILED),
+        (b"role:master\r\nmaster_replid:other", Vote.FAILED),
+    ],
+)
+def test_grant_when_its_node_was_silent_then_counts_if_that_is_what_it_was(
+    said: bytes, vote: Vote
+) -> None:
+    cluster = Cluster()
+    round = cluster.begin(b"foo", T0 + 2 * S)
+    info_, acquire = cluster.sent(NODE_B)
+    assert (info_, acquire[0]) == ([b"INFO", b"replication"], b"SET")
+    cluster.say(NODE_B, bulk(said) + b"+OK\r\n", T0 + 2 * S + MS)
+    round.on_deadline(T0 + 3 * S)
+    assert votes(round)[0] in (vote, Vote.PENDING, Vote.SILENT)
+    assert (round.verdict is Verdict.WON) == (vote is Vote.GRANTED)
+
+
+def test_node_when_it_keeps_its_marker_then_under_a_key_of_its_own() -> None:
+    cluster = Cluster(max_ttl=S)
+    for node in (NODE_A, NODE_B):
+        hand.lost(cluster.engine, node, "cut", T0 + MS)
+    tags = set()
+    for node in (NODE_A, NODE_B):
+        cluster.begin(b"bar", T0 + 10 * S)
+        hand.connected(cluster.engine, node, T0 + 10 * S)
+        hand.outgoing(cluster.engine, node)
+        said = hand.handshake_replies(info(run_id="new", master_replid="r"))
+        cluster.say(node, said, T0 + 10 * S)
+        words = cluster.sent(node)[-1]
+        assert words[1] == scripts.MARKER
+        tags.add((words[3].partition(b"{")[2], words[4].partition(b"{")[2]))
+    assert len(tags) == 2
+    assert all(one == other for one, other in tags)
+
+
+# ---- the map
+
+
+def read(reply: bytes) -> object:
+    reader = Reader(notEnoughData=None)
+    reader.feed(reply)
+    return reader.gets()
+
+
+@pytest.mark.parametrize(
+    ("key", "slot"),
+    [
+        (b"foo", FOO), (b"bar", BAR), (b"123456789", 12739), (b"{foo}.x", FOO),
+        (b"x{foo}{bar}", FOO), (b"foo{}{bar}", 8363), (b"foo{{bar}}zap", 4015),
+        (b"{foo", 13308), (b"}foo{bar}", BAR),
+    ],
+)  # fmt: skip
+def test_key_when_it_is_hashed_then_its_slot_is_that_of_the_servers(
+    key: bytes, slot: int
+) -> None:
+    routes = Routes([A])
+    parts = [(slot, slot, B)]
+    assert routes.take_map(read(map_of(parts)), b"s") is None
+    assert routes.address_of(key) == B
+
+
+@pytest.mark.parametrize(
+    ("reply", "fault"),
+    [
+        (None, "no map"), (b"x", "no map"), ([1], "odd map"), ([[]], "odd map"),
+        ([[0, 1]], "odd map"), ([[0, 1, []]], "odd map"), ([[0, 1, [b"h"]]], "odd"),
+        ([[-1, 1, [b"h", 1]]], "odd"), ([[0, 16384, [b"h", 1]]], "odd"),
+        ([[2, 1, [b"h", 1]]], "odd"), ([[0, 1, [b"h", 0]]], "odd"),
+        ([[0, 1, [b"h", 65536]]], "odd"), ([[0, 1, [1, 1]]], "odd"),
+        ([[i, i, [b"h", 1 + i]] for i in range(64)], "over 63 primaries"),
+    ],
+)  # fmt: skip
+def test_map_when_it_is_odd_then_is_refused_and_the_last_one_stays(
+    reply: object, fault: str
+) -> None:
+    routes = Routes([A])
+    routes.take_map(read(map_of(HALVES)), b"s")
+    assert fault in (routes.take_map(reply, b"s") or "")
+    assert routes.address_of(b"foo") == B
+
+
+def test_map_when_hosts_are_of_any_kind_then_they_are_taken() -> None:
+    routes = Routes([A])
+    for host, taken in (
+        (b"::1", b"::1"), (b"node.example", b"node.example"), (b"", b"s"),
+        (None, b"s"), ("10.0.0.1", b"10.0.0.1"),
+    ):  # fmt: skip
+        assert routes.take_map([[0, 16383, [host, 7, b"id"]]], b"s") is None
+        assert routes.address_of(b"foo") == (taken, 7)
+    assert routes.take_map([[0, 16383, [b"?", 7]]], b"s") is None  # not known yet
+    assert routes.address_of(b"foo") is None
+
+
+def test_map_when_nodes_come_and_go_then_their_numbers_are_used_again() -> None:
+    routes = Routes([A], 2)
+    for port in range(1, 20):
+        assert routes.take_map([[0, 16383, [b"h", port]]], b"s") is None
+        assert routes.address_of(b"foo") == (b"h", port)
+    assert len(routes.addresses) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "address"),
+    [
+        ("MOVED 1 h:1", (b"h", 1)), ("ASK 1 h:1", (b"h", 1)), ("MOVED 1 ", None),
+        ("MOVED 1 ::1:7", (b"::1", 7)),
+        ("MOVED 1 :7", (b"s", 7)), ("MOVED 1 ?:7", None), ("MOVED 1", None),
+        ("MOVED x h:1", None), ("MOVED 16384 h:1", None), ("MOVED 1 h:0", None),
+        ("MOVED 1 h:65536", None), ("MOVED 1 h", None), ("MOVED 1 h:1 x", None),
+        ("MOVED -1 h:1", None), ("CLUSTERDOWN Hash slot", None), ("TRYAGAIN", None),
+    ],
+)  # fmt: skip
+def test_redirect_when_it_is_read_then_names_an_address_or_none(
+    error: str, address: tuple[bytes, int] | None
+) -> None:
+    assert Routes([A]).on_redirect(error, b"s") == address
+
+
+LEAVES = st.one_of(
+    st.none(), st.integers(-2, 70_000), st.binary(max_size=4), st.text(max_size=4)
+)
+NESTED = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4), max_leaves=12)
+
+
+@thorough
+@given(NESTED, st.text("MOVEDASK 0123456789:.?h", max_size=24))
+def test_routes_when_they_are_given_anything_then_refuse_or_take_it(
+    reply: object, error: str
+) -> None:
+    routes = Routes([A])
+    fault = routes.take_map(reply, b"s")
+    assert routes.is_stale == (fault is not None)
+    for key in (b"", b"foo", b"{", b"{}"):
+        routes.address_of(key)
+    address = routes.on_redirect(error, b"s")
+    assert address is None or address in routes.addresses
