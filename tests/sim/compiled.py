@@ -26,10 +26,10 @@ MODULES = (
 )
 DIRECTIVES = ("annotation_typing=False", "binding=False", "overflowcheck=True")
 
-# Of the package in build/sim-<digest>/tests/sim; the rest of it stays in the source.
+# Of the packages in build/sim-<digest>; the rest of them stays in the source.
 REST_OF_PACKAGE = """
 from pathlib import Path
-__path__.append(str(Path(__file__).parents[4] / "tests" / "sim"))
+__path__.append(str(Path(__file__).parents[{}] / "{}"))
 """
 
 
@@ -70,8 +70,9 @@ def build() -> Path:
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
     package = unfinished / "tests" / "sim"
     package.mkdir(parents=True)
-    (package.parent / "__init__.py").touch()
-    (package / "__init__.py").write_text(REST_OF_PACKAGE)
+    for parents, name in ((3, "tests"), (4, "tests/sim")):
+        rest = REST_OF_PACKAGE.format(parents, name)
+        (unfinished / name / "__init__.py").write_text(rest)
     for source in sources():
         shutil.copy2(source, package)
     options = ["-i", "-3", "-q", "-j", str(os.cpu_count() or 1)]
