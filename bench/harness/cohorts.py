@@ -34,7 +34,7 @@ async def _tasks(
     locks = AwaitableFastRedlock(urls, ttl=TTL, cohort=cohort or 0.0)
     await locks.connect()
     await asyncio.sleep(at - monotonic())
-    stop = at + seconds
+    stop = max(at, monotonic()) + seconds  # where the machine is busy, it is late
 
     async def work(i: int) -> None:
         lock = own if cohort is None else locks.lock(KEY)
@@ -58,7 +58,7 @@ def cohort_threads(
     locks.connect()
     own, grants, waits = FairLock(), [0] * count, [0.0] * count
     sleep(max(0, at - monotonic()))
-    stop = at + seconds
+    stop = max(at, monotonic()) + seconds  # where the machine is busy, it is late
 
     def work(i: int) -> None:
         lock = own if cohort is None else locks.lock(KEY)
