@@ -199,7 +199,9 @@ cdef str routes_take_map(Routes self, object reply, bytes host):
     for first, last, place in parts:
         at = routes_number(self, place, places)
         memset(&self.owner[<int>first], at, <size_t>(<int>last - <int>first + 1))
-    self.is_stale = False
+    # Where no node has some slot it is read again: one may have it soon, or another
+    # seed may know more than this one, which may have been added just now.
+    self.is_stale = memchr(self.owner, NO_NODE, HASH_SLOTS) != NULL
     self.asked = 0
     return None
 
