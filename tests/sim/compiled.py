@@ -54,7 +54,8 @@ def sources() -> list[Path]:
 
 def folder_of_build() -> Path:
     """Return where the simulator of this source is built."""
-    text = b"".join(source.read_bytes() for source in sources())
+    made = [*sources(), Path(__file__)]  # and how it is made
+    text = b"".join(source.read_bytes() for source in made)
     digest = sha1(text + sys.version.encode()).hexdigest()[:12]
     return ROOT / "build" / f"sim-{digest}"
 
