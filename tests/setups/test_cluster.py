@@ -99,6 +99,7 @@ def test_lease_when_its_slot_is_being_moved_then_is_kept_on_either_side(
     cluster: LocalCluster,
 ) -> None:
     with new_locks(cluster) as locks, new_locks(cluster) as others:
+        locks.connect()  # to the target as well: ASK does not wait for it
         first, second = (granted(locks, f"{{moving}}:{i}", 5) for i in (1, 2))
         slot = cluster.slot_of("moving")
         to = other(cluster, slot)
