@@ -377,7 +377,7 @@ cdef int master_on_redirect(
             text = restart_guard_text(
                 node.restart_guard, node.server_info, node.ready_at_ns, now_ns
             )
-            return round_on_vote(round, self.index, VOTE_FAILED, text, True, now_ns)
+            return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
         if form_is_native(entry.form) and node.native != entry.form or asks:
             entry.form = FORM_SCRIPT
         if node.state_code == MASTER_READY:
@@ -396,10 +396,9 @@ cdef int master_on_redirect(
         counters_note_due(self.counters, max(home.retry_at_ns, now_ns))
         self.routes.is_stale = self.needs_review = True
     text = error.rpartition(" ")[0] if at >= 0 else error
-    return round_on_vote(
-        round, self.index, VOTE_FAILED, text,
-        operation_is(round.operation_code, OPERATION_GIVES_TTL), now_ns,
-    )
+    if operation_is(round.operation_code, OPERATION_GIVES_TTL):
+        return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
+    return round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
 
 
 cdef bint master_may_ask(InFlightEntry entry, Round round) noexcept:

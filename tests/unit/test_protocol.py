@@ -249,12 +249,7 @@ def test_reply_in_the_table_is_its_vote(
         (AT_GATE, ACQUIRE, b":1\r\n", Vote.GRANTED),
         (AT_GATE, ACQUIRE, b":2\r\n", Vote.TAKEN),  # somebody waits longer
         (AT_GATE, ACQUIRE, b":3\r\n", Vote.GRANTED),  # and our next caller is next
-        (
-            AT_GATE,
-            ACQUIRE,
-            b":4\r\n",
-            Vote.TAKEN,
-        ),  # and the queue is at the next master
+        (AT_GATE, ACQUIRE, b":4\r\n", Vote.TAKEN),  # and the queue has moved
         (AT_GATE, ACQUIRE, b":5\r\n", Vote.GRANTED),  # as well
         (AT_GATE, ACQUIRE, b":6\r\n", Vote.FAILED),
         (AT_GATE, ACQUIRE, b"+OK\r\n", Vote.FAILED),
@@ -262,12 +257,7 @@ def test_reply_in_the_table_is_its_vote(
         (AT_GATE, RELEASE, b":1\r\n", Vote.GRANTED),
         (AT_GATE, RELEASE, b":2\r\n", Vote.GRANTED),  # and somebody was told
         (AT_GATE, RELEASE, b":3\r\n", Vote.TAKEN),  # and somebody was told
-        (
-            AT_GATE,
-            RELEASE,
-            b":4\r\n",
-            Vote.TAKEN,
-        ),  # and the queue is at the next master
+        (AT_GATE, RELEASE, b":4\r\n", Vote.TAKEN),  # and the queue has moved
         (AT_GATE, RELEASE, b":5\r\n", Vote.GRANTED),  # as well
         (AT_GATE, RELEASE, b":6\r\n", Vote.FAILED),
     ],
