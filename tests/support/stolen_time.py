@@ -55,6 +55,7 @@ class Repeat(NamedTuple):
     reason: str
 
 
+ENDINGS = "Error", "Warning"  # of names of exceptions
 _RUN_AGAIN = "run again"  # a property of a report: CI's pytest has several processes
 _UNEXPLAINED = pytest.StashKey[int]()
 
@@ -158,7 +159,12 @@ def _stolen_until_now() -> float:
 
 def _reason(report: pytest.TestReport) -> str:
     crash = getattr(report.longrepr, "reprcrash", None)
-    return in_one_line(crash.message if crash else report.longreprtext)
+    text = crash.message if crash else report.longreprtext
+    if text.startswith("ExceptionGroup"):  # the first of them that is none
+        lines = (line.strip(" |+-") for line in report.longreprtext.splitlines())
+        inside = (each for each in lines if each.partition(":")[0].endswith(ENDINGS))
+        text = next((each for each in inside if "Group" not in each), text)
+    return in_one_line(text)
 
 
 def _forget_fixtures(item: pytest.Function) -> None:
