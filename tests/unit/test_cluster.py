@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 
 import pytest
@@ -317,6 +318,23 @@ def test_node_when_it_keeps_its_marker_then_under_a_key_of_its_own() -> None:
         tags.add((words[3].partition(b"{")[2], words[4].partition(b"{")[2]))
     assert len(tags) == 2
     assert all(one == other for one, other in tags)
+
+
+# ---- names of our own
+
+
+@pytest.mark.parametrize("file", scripts.FILES)
+def test_script_when_it_is_of_a_cluster_then_keeps_its_names_in_the_slot_of_the_key(
+    file: str,
+) -> None:
+    named = re.compile(rb'"fastredlock:(queue|turn|fence):" *\.\. *(\w+\(?)')
+    found = [
+        (kind, whose)
+        for script in scripts.scripts_of(file, b"", True).values()
+        for kind, whose in named.findall(script.source)
+    ]
+    assert found
+    assert {whose for _, whose in found} == {b"tagged("}
 
 
 # ---- the map
