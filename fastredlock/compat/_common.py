@@ -80,7 +80,10 @@ def _references(master: Any, *name: object) -> Iterator[object]:
     """
     pool = pool_of(master)
     if hasattr(pool, "connection_kwargs"):
-        yield ref(pool)
+        try:
+            yield ref(pool)
+        except TypeError:  # that of an awaitable cluster, which its client alone has
+            yield ref(master)
         yield identity_of(master, *name)
         return
     try:

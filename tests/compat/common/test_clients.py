@@ -230,6 +230,16 @@ def test_same_clients_share_one_as_long_as_one_of_them_lives() -> None:
     assert locks() is None
 
 
+def test_awaitable_cluster_has_one_as_long_as_its_client_lives() -> None:
+    client = redis.asyncio.RedisCluster(host="a")  # its manager takes no weakref
+    locks = weakref.ref(made(client))
+    gc.collect()
+    assert locks() is made(client)
+    del client
+    gc.collect()
+    assert locks() is None
+
+
 def test_others_of_the_same_servers_have_their_own() -> None:
     first, second = redis.Redis(host="a"), redis.Redis(host="a")
     assert made(first) is not made(second)
