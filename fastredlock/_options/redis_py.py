@@ -194,6 +194,9 @@ def _service_of(pool: Any) -> dict[str, object]:
     kwargs = [each.connection_pool.connection_kwargs for each in manager.sentinels]
     return {
         "connection_pool": None,  # redis-py's own
+        # What sentinels answer is in their place; django-redis leaves them there.
+        "host": None,
+        "port": None,
         "sentinels": [(each["host"], each["port"]) for each in kwargs],
         "service_name": pool.service_name,
         "sentinel_kwargs": manager.sentinel_kwargs,

@@ -6,8 +6,11 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
+from functools import partialmethod
+from pathlib import Path
 
 import pytest
+import redis
 from redis.sentinel import Sentinel
 
 from fastredlock import (
@@ -17,8 +20,9 @@ from fastredlock import (
     QuorumUnreachableError,
 )
 from fastredlock import asyncio as awaited
+from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters, LocalSentinels
-from tests.support.calls import granted
+from tests.support.calls import granted, insisted
 from tests.support.waiting import wait_until
 
 LOADED = 60.0  # s; a machine that is
@@ -107,6 +111,79 @@ def test_service_when_switched_then_nobody_locks_until_all_leases_have_ended(
         assert time.monotonic() < promoted + 3
         for each in (locks, other, new_locks(service)):
             assert acquired_by(each, 30) > promoted + QUARANTINE - 1
+
+
+def switch(service: LocalSentinels) -> float:
+    """Let a replica take over, and the old primary follow it; return when (s)."""
+    old = service.primary()
+    service.fail_over()
+    assert wait_until(lambda: service.primary() != old, LOADED)
+    promoted = time.monotonic()
+    service.follow(old)
+    return promoted
+
+
+@pytest.mark.slow
+def test_lease_when_its_service_keeps_all_writes_then_outlives_a_failover(
+    service: LocalSentinels,
+) -> None:
+    url = f"{service.url}?lossless_failover=true"  # of a lock that was copied long ago
+    with FastRedlock([url], ttl=60) as locks, FastRedlock([url]) as new:
+        lease = granted(locks.acquire("kept", timeout=5))
+        switch(service)
+        texts = insisted(lease.extend)
+        found = service.command(service.primary(), "GET", "kept")
+        assert lease.token.decode() in found
+        assert new.acquire("kept", timeout=0) is None
+        lease.release()
+        texts += insisted(lambda: granted(new.acquire("kept", timeout=1)).release())
+    assert "votes in" not in texts
+
+
+class Shop(redis.Redis):
+    """The client of docs/migration/redis-py.md."""
+
+    lock = partialmethod(redis.Redis.lock, lock_class=Lock)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("backend", "options", "expiry"),
+    [
+        ("django_redis.cache", {"REDIS_CLIENT_CLASS": f"{__name__}.Shop"}, "timeout"),
+        ("fastredlock.compat.redis_lock.django_cache", {}, "expire"),
+    ],
+)
+def test_cache_of_django_when_its_service_is_switched_then_its_lock_waits(
+    service: LocalSentinels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    backend: str, options: dict[str, object], expiry: str,
+) -> None:  # fmt: skip
+    conf = pytest.importorskip("django.conf")
+    pytest.importorskip("django_redis")
+    from django.core.cache import CacheHandler
+
+    if not conf.settings.configured:
+        conf.settings.configure()
+    (tmp_path / "options").write_text("max_ttl = 1\n")
+    monkeypatch.setenv("FASTREDLOCK_CONFIG", str(tmp_path / "options"))
+    options |= {
+        "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
+        "SENTINELS": [("127.0.0.1", port) for port in service.sentinels.ports],
+        "PASSWORD": service.password,
+    }
+    place = {"LOCATION": f"redis://{service.name}/0", "OPTIONS": options}
+    settings = {"BACKEND": f"{backend}.RedisCache", **place}
+    cache = CacheHandler({"default": settings})["default"]
+
+    def lock() -> None:
+        with cache.lock("django", **{expiry: 1}):
+            assert "django" in service.command(service.primary(), "KEYS", "*")
+
+    insisted(lock)
+    promoted = switch(service)
+    assert re.search(r"votes in [1-5]\.\d s", insisted(lock))
+    assert time.monotonic() > promoted + QUARANTINE - 1
+    cache.client.get_client().connection_pool.disconnect()
 
 
 @pytest.mark.slow

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 
 import pytest
+from redis import RedisError
 
 from fastredlock import (
     FastRedlock,
     Lease,
     MasterVote,
+    NotExtendedError,
     QuorumUnreachableError,
     ReleaseStatus,
     Vote,
@@ -46,6 +49,20 @@ def reason(locks: FastRedlock) -> str:
     (vote,) = failed_votes(locks)
     assert vote.vote is Vote.FAILED
     return vote.text or ""
+
+
+def insisted(call: Callable[[], object], within: float = 60) -> str:
+    """Call until too few masters answer no more (s); return what was said before."""
+    texts, deadline = "", time.monotonic() + within
+    while True:
+        try:
+            call()
+        except (QuorumUnreachableError, NotExtendedError, RedisError) as error:
+            texts += f"{error}\n"
+            if time.monotonic() > deadline:
+                raise
+        else:
+            return texts
 
 
 def take_and_release(locks: FastRedlock, times: int = 10) -> None:

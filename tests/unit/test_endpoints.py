@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import redis.asyncio
 from hiredis import ReplyError
-from redis.sentinel import Sentinel
+from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from fastredlock import ConfigurationError, FastRedlock, Vote
 from fastredlock._core import Engine, Handshake, Operation, Scripts
@@ -55,8 +55,14 @@ def endpoint_of(master: Any) -> Endpoint:
         redis.asyncio.Sentinel(PLACES, db=2, username="u", password="p").master_for(
             "mymaster"
         ),
+        redis.Redis(
+            connection_pool=SentinelConnectionPool(
+                *("mymaster", Sentinel(PLACES)),
+                **{"host": "mymaster", "db": 2, "username": "u", "password": "p"},
+            )
+        ),
     ],
-    ids=["URL", "dict", "client", "awaitable client"],
+    ids=["URL", "dict", "client", "awaitable client", "client of django-redis"],
 )
 def test_service_when_given_in_any_form_then_is_the_same_endpoint(master: Any) -> None:
     endpoint = endpoint_of(master)
