@@ -6,8 +6,12 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
+import redis
+import redis.asyncio
 
 from fastredlock import (
     ConfigurationError,
@@ -18,7 +22,12 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock import asyncio as awaited
+from fastredlock.compat.redis import Lock
+from fastredlock.compat.redis.asyncio import Lock as AwaitableLock
 from fastredlock.testing import LocalCluster, LocalMasters
+from fastredlock.testing._local import Server
+from tests.support.calls import insisted
+from tests.support.certificates import Certificates, lacks_tls
 
 NODE_TIMEOUT = 1  # s
 QUARANTINE = 1 + 1 + NODE_TIMEOUT + 2  # s: max_ttl, 1 s, the window
@@ -247,6 +256,84 @@ def test_task_when_it_locks_then_the_slot_is_followed_as_well(
             return await lease.release()
 
     assert asyncio.run(lock()) is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_drop_in_when_its_client_is_of_a_cluster_then_follows_the_slot(
+    cluster: LocalCluster, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
+    is_awaited: bool,
+) -> None:  # fmt: skip
+    (tmp_path / "options").write_text("max_ttl = 1\n")
+    monkeypatch.setenv("FASTREDLOCK_CONFIG", str(tmp_path / "options"))
+    place: Any = {"host": "127.0.0.1", "port": cluster.servers.ports[0]}
+
+    async def awaited_lock() -> None:
+        async with (
+            redis.asyncio.RedisCluster(**place) as client,
+            AwaitableLock(client, "drop-in", timeout=1) as lock,
+        ):
+            await asyncio.to_thread(move, cluster, "drop-in")
+            assert await lock.extend(1, replace_ttl=True)
+            assert await lock.owned()
+
+    def lock() -> None:
+        with (
+            redis.RedisCluster(**place) as client,
+            Lock(client, "drop-in", timeout=1) as held,
+        ):
+            move(cluster, "drop-in")
+            assert held.extend(1, replace_ttl=True)
+            assert held.owned()
+
+    insisted(lambda: asyncio.run(awaited_lock()) if is_awaited else lock())
+    assert value_of(cluster, "drop-in") == "$-1"
+
+
+def test_lease_when_over_tls_then_is_followed_to_where_its_slot_moves(
+    certificates: Certificates, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments, options = Server.arguments, certificates.options_of_server()
+
+    def over_tls(server: Server) -> list[str]:
+        """Let it speak TLS on its port, with clients and with the other nodes."""
+        own = ["--port", "0", "--tls-port", str(server.port), "--tls-cluster", "yes"]
+        return [*arguments(server), *own, *options, "--tls-auth-clients", "no"]
+
+    monkeypatch.setattr(Server, "arguments", over_tls)
+    try:
+        cluster = LocalCluster(primaries=2, node_timeout=NODE_TIMEOUT)
+    except RuntimeError as error:
+        if not lacks_tls(error):
+            raise
+        pytest.skip("the server is built without TLS")
+    url = f"{cluster.url}?ssl_ca_certs={certificates.authority}"
+    url = url.replace("redis+", "rediss+")
+    with cluster, FastRedlock([url], ttl=1, max_ttl=1) as locks:
+        for resource in ("a", "order"):
+            granted(locks, resource).release()
+        lease = granted(locks, "order")
+        slot = cluster.slot_of("order")
+        cluster.move(slot, 1 - cluster.primary_of(slot))
+        lease.extend()  # MOVED
+        assert lease.token.decode() in value_of(cluster, "order")
+        assert lease.release() is ReleaseStatus.RELEASED
+        assert value_of(cluster, "order") == "$-1"
+
+
+def test_lease_when_its_cluster_keeps_all_writes_then_outlives_a_failover(
+    cluster: LocalCluster,
+) -> None:
+    url = f"{cluster.url}?lossless_failover=true"  # a switch by hand loses nothing
+    with FastRedlock([url], ttl=60) as locks, FastRedlock([url]) as new:
+        lease = granted(locks, "kept")
+        cluster.fail_over(cluster.slot_of("kept"))
+        assert lease.token.decode() in value_of(cluster, "kept")
+        texts = insisted(lease.extend)
+        assert new.acquire("kept", timeout=0) is None
+        assert lease.release() is ReleaseStatus.RELEASED
+        texts += insisted(lambda: granted(new, "kept", 0).release())
+    assert "votes in" not in texts
+    cluster.await_ready()
 
 
 @pytest.mark.parametrize("how", ["switched", "killed"])

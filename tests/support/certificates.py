@@ -27,6 +27,12 @@ class Certificates:
         self.server = self._issue(ca, folder / "server", "127.0.0.1")
         self.client = self._issue(ca, folder / "client", "client@example.org")
 
+    def options_of_server(self) -> tuple[str, ...]:
+        """Return the options of a server that has its certificate."""
+        chain, key = map(str, self.server)
+        files = ("--tls-cert-file", chain, "--tls-key-file", key)
+        return (*files, "--tls-ca-cert-file", str(self.authority))
+
     def _issue(self, ca: trustme.CA, stem: Path, name: str) -> tuple[Path, Path]:
         issued = ca.issue_cert(name)
         chain, key = stem.with_suffix(".crt"), stem.with_suffix(".key")
@@ -49,6 +55,11 @@ class Certificates:
         return context
 
 
+def lacks_tls(error: RuntimeError) -> bool:
+    """Return whether a server did not start because it is built without TLS."""
+    return any(said in str(error) for said in _NO_TLS)
+
+
 @contextmanager
 def tls_master(
     certificates: Certificates,
@@ -60,10 +71,8 @@ def tls_master(
 
     A server built without TLS gets a proxy in front that speaks it.
     """
-    chain, key = map(str, certificates.server)
     tls_options = (
-        *("--tls-cert-file", chain, "--tls-key-file", key),
-        *("--tls-ca-cert-file", str(certificates.authority)),
+        *certificates.options_of_server(),
         *("--tls-auth-clients", "yes" if wants_client else "no"),
         *(() if version is None else ("--tls-protocols", version)),
     )
@@ -72,7 +81,7 @@ def tls_master(
             masters, port = started_with_tls(*tls_options, *options)
             opened.enter_context(masters)
         except RuntimeError as error:
-            if not any(said in str(error) for said in _NO_TLS):
+            if not lacks_tls(error):
                 raise
             masters = opened.enter_context(LocalMasters(1, options=options))
             context = certificates.server_context(wants_client, version)
