@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from importlib.util import find_spec
+from pathlib import Path
 
 import pytest
 
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalMasters, LocalSentinels
 from tests.support.waiting import wait_until
 
 from .programs import (
@@ -33,9 +34,10 @@ pytestmark = [
 class Farm:
     """A broker, three masters, and workers that are started one by one."""
 
-    def __init__(self, urls: list[str], broker: str, journal: Journal) -> None:
-        self._journal = journal
-        self._common = {"BROKER": broker, "JOURNAL": str(journal.path)}
+    def __init__(
+        self, urls: list[str], broker: str, journal: Journal, **more: str
+    ) -> None:
+        self._common = {"BROKER": broker, "JOURNAL": str(journal.path), **more}
         self._urls = urls
         self._opened = ExitStack()
 
@@ -120,3 +122,32 @@ def test_task_when_its_process_is_in_trouble_then_stops_before_another_begins(
         assert journal.until_new() == second
     assert journal.check() == [first, second]
     farm.close()
+
+
+def test_task_when_its_service_fails_over_then_goes_on_after_all_leases_have_ended(
+    journal: Journal, tmp_path: Path
+) -> None:
+    options = tmp_path / "options"
+    options.write_text(f"max_ttl = {TTL}\n")
+    with LocalMasters(1) as broker, LocalSentinels(max_lag=1) as service:
+        given = {"FASTREDLOCK_CONFIG": str(options)}
+        farm = Farm([service.url], broker.urls[0], journal, **given)
+        with closing(farm):
+            farm.start()
+            for _ in range(2):
+                farm.send(parts=40)
+            journal.until_new()
+            old = service.primary()
+            service.fail_over()
+            assert wait_until(lambda: service.primary() != old, PATIENCE)
+            service.follow(old)
+            assert wait_until(lambda: lasts(journal).count(39) == 2, 3 * PATIENCE)
+    assert journal.check()
+    gap = max(next.at_ns - last.at_ns for last, next in journal.ends_and_beginnings())
+    assert gap / 1e9 > TTL  # max_ttl + 1 s + the window, less what was left of a lease
+
+
+def lasts(journal: Journal) -> list[int]:
+    """Return the number of the last step of each run."""
+    ends = [last for last, _ in journal.ends_and_beginnings()]
+    return [step.number for step in (*ends, *journal.steps()[-1:])]
