@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from fastredlock import FastRedlockError, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock._locking.loop_driver import LoopDriver
 from fastredlock._locking.validity import extended
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
@@ -332,6 +333,29 @@ def test_close_when_cancelled_in_its_first_step_then_the_loops_end_leaves_no_key
         run_on(kind, main(turns))
         for name in ("rests", *names):
             assert settled_values(world.servers, NOBODY, name) == NOBODY
+
+
+def test_close_with_release_when_cancelled_then_frees_what_was_taken_meanwhile(
+    kind: str, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    leases: list[Lease | None] = []
+
+    async def main() -> None:
+        locks = FastRedlock(world.urls, ttl=60)
+
+        async def close(_: LoopDriver) -> None:
+            leases.append(await locks.acquire(KEY))  # by another task
+            raise asyncio.CancelledError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(LoopDriver, "close", close)
+            with pytest.raises(asyncio.CancelledError):
+                await locks.close(release=True)
+        await locks.close()
+
+    run_on(kind, main())
+    assert all(leases)
+    assert settled_values(world.servers, NOBODY) == NOBODY
 
 
 # --- over slow networks ---------------------------------------------------------------

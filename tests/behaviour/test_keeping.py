@@ -142,14 +142,20 @@ def test_thread_when_nothing_is_kept_then_is_none(urls: list[str]) -> None:
             assert not lease.lost.wait(BEYOND)
 
 
-@pytest.mark.parametrize("how", ["close", "drop", "hold"])
+@pytest.mark.parametrize("how", ["close", "drop", "hold", "forget", "forget at once"])
 def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
     urls: list[str], how: str
 ) -> None:
     assert wait_until(lambda: keepers() == 0, within=20)  # those of other tests
-    before, held = len(os.listdir("/proc/self/fd")), []
+    before, held = len(os.listdir("/proc/self/fd")), list[object]()
     for i in range(20):
         locks = FastRedlock(urls, ttl=600)
+        if how.startswith("forget"):  # its lease, which nobody releases
+            lease = locks.acquire(f"{KEY}{i}", keep_alive=True)
+            if how == "forget":
+                held.append(lease)
+            del lease
+            continue
         with locks.lock(f"{KEY}{i}", keep_alive=True):
             pass
         if how == "close":
@@ -157,6 +163,9 @@ def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
         if how != "drop":
             held.append(locks)
     del locks
+    if how == "forget":
+        assert wait_until(lambda: keepers() == 20)
+        held.clear()
     assert wait_until(lambda: keepers() == 0)
     assert how == "hold" or len(os.listdir("/proc/self/fd")) <= before
 

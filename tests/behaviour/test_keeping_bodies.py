@@ -11,10 +11,11 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 
-from fastredlock import LeaseLostError
+from fastredlock import LeaseLostError, ReleaseStatus
 from fastredlock.asyncio import FastRedlock, Lease
 from tests.support.awaited import run_on
 from tests.support.cancellation import after_turns, with_locks
@@ -89,6 +90,17 @@ async def test_loss_when_the_release_of_a_frozen_loop_sees_it_first_then_is_told
     await lease.release()
     await asyncio.sleep(0.1)  # nothing more is told in it
     assert (len(told), lease.lost.is_set()) == (1, True)
+
+
+@in_a_body
+async def test_body_when_it_finds_the_loss_by_its_own_release_then_is_not_cancelled(
+    locks: FastRedlock, servers: Servers
+) -> None:
+    told = Mock()
+    async with locks.lock(KEY, keep_alive=True, on_lost=told) as lease:
+        delete(servers)
+        assert await lease.release() is ReleaseStatus.GONE
+        await until(lambda: told.called)  # else it is cancelled in there
 
 
 @pytest.mark.parametrize("kept", ["both", "inner, and then the outer"])

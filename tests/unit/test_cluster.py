@@ -185,6 +185,21 @@ def test_extension_when_its_key_alone_has_moved_then_asks_there_once() -> None:
     assert HOME not in cluster.to_connect
 
 
+def test_extension_when_its_key_moves_to_a_new_node_then_that_is_connected() -> None:
+    """A target has no slot as long as the first one is being moved to it."""
+    cluster = Cluster()
+    lease = cluster.engine.new_adopted(b"foo", b"token", TERMS)
+    for at_ns in (T0 + 300 * MS, T0 + 600 * MS):
+        round = cluster.engine.new_extension(lease, TERMS)
+        hand.submit(cluster.engine, round, at_ns)
+        cluster.say(NODE_B, b"-ASK 12182 c:3\r\n", at_ns + MS)
+        if NODE_C in cluster.to_connect:
+            cluster.to_connect.remove(NODE_C)
+            cluster.ready(NODE_C, at_ns + MS)
+    asking, extend = cluster.sent(NODE_C)
+    assert (asking, extend[3]) == ([b"ASKING"], b"foo")
+
+
 def test_acquire_when_its_key_may_be_at_the_target_then_is_not_set_there() -> None:
     """Seen: the move was given up, and the donor granted the lock once more."""
     cluster = Cluster()
@@ -211,9 +226,11 @@ def test_acquire_when_it_was_sent_before_and_is_redirected_then_is_undone(
     assert [words[1] for words in released] == [scripts.RELEASE]
 
 
-def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted() -> (
-    None
-):
+@pytest.mark.parametrize("was_sent", [False, True])
+def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted(
+    was_sent: bool,
+) -> None:
+    """One that was sent before may have set its key, which has moved with the slot."""
     cluster = Cluster(max_ttl=S)
     hand.lost(cluster.engine, NODE_A, "cut", T0 + MS)
     cluster.begin(b"bar", T0 + 9 * S)
@@ -225,8 +242,14 @@ def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted()
     cluster.sent(NODE_A)
     round = cluster.begin(b"foo", T0 + 9 * S)
     told = bulk(b"role:master\r\nmaster_replid:r")
+    if was_sent:
+        cluster.say(NODE_B, told, T0 + 9 * S)
+        hand.lost(cluster.engine, NODE_B, "cut", T0 + 9 * S)
+        cluster.ready(NODE_B, T0 + 9 * S)
+        told = b""
     cluster.say(NODE_B, told + b"-MOVED 12182 a:1\r\n", T0 + 9 * S + MS)
-    assert cluster.sent(NODE_A) == []
+    undone = [words[1] for words in cluster.sent(NODE_A)]
+    assert undone == [scripts.RELEASE] * was_sent
     assert "votes in" in (votes(round)[1] or "")
 
 
@@ -289,14 +312,19 @@ def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> Non
         (b"role:master\r\nmaster_replid:other", Vote.FAILED),
     ],
 )
+@pytest.mark.parametrize("moves", [False, True])
 def test_grant_when_its_node_was_silent_then_counts_if_that_is_what_it_was(
-    said: bytes, vote: Vote
+    said: bytes, vote: Vote, moves: bool
 ) -> None:
     cluster = Cluster()
     round = cluster.begin(b"foo", T0 + 2 * S)
-    info_, acquire = cluster.sent(NODE_B)
-    assert (info_, acquire[0]) == ([b"INFO", b"replication"], b"SET")
-    cluster.say(NODE_B, bulk(said) + b"+OK\r\n", T0 + 2 * S + MS)
+    for node in (NODE_B, NODE_A) if moves else (NODE_B,):
+        info_, acquire = cluster.sent(node)
+        assert (info_, acquire[0]) == ([b"INFO", b"replication"], b"SET")
+        if node == NODE_B and moves:
+            told = bulk(b"role:master\r\nmaster_replid:r")
+            cluster.say(node, told + b"-MOVED 12182 a:1\r\n", T0 + 2 * S)
+    cluster.say(node, bulk(said) + b"+OK\r\n", T0 + 2 * S + MS)
     round.on_deadline(T0 + 3 * S)
     assert votes(round)[0] in (vote, Vote.PENDING, Vote.SILENT)
     assert (round.verdict is Verdict.WON) == (vote is Vote.GRANTED)

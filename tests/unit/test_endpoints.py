@@ -30,6 +30,7 @@ from tests.support.by_hand import (
     outgoing,
     receive,
     said_of,
+    sent,
 )
 
 PLACES = (("s1", 26379), ("s2", 26380))
@@ -224,6 +225,17 @@ def test_sentinels_when_they_answer_then_are_asked_in_turn(
     assert asked == ["s1", "s2", "s3", "s1", "s3"]  # s2 behind both that answered
 
 
+def test_sentinels_when_an_option_cannot_be_used_then_its_value_is_not_quoted(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_: object) -> None:
+        raise ValueError("'s3cret' cannot be encoded")
+
+    monkeypatch.setattr(Sentinel, "discover_master", fail)
+    said = Sentinels("m", (("s1", 1),), {"password": "s3cret"}).find_primary()
+    assert said == "no primary of 'm': s1:1 could not be asked: ValueError"
+
+
 def endpoint_engine(**options: Any) -> Engine:
     return Engine(
         [Endpoint("127.0.0.1", 7001, **options)], SCRIPTS, S, (), 10 * S, jitter_seed=1
@@ -256,6 +268,26 @@ def test_guard_when_an_endpoint_may_have_another_server_then_it_waits_for_the_wi
     vote, text = said_of(begin(engine, START_NS + 15 * S - 1))
     assert (vote, str(text)[: len(said)]) == (Vote.FAILED, said)
     assert said_of(begin(engine, START_NS + 15 * S))[0] is Vote.PENDING
+
+
+@pytest.mark.parametrize(
+    ("failover_ns", "marker"),
+    [
+        (0, [b"fastredlock:voter", b"fastredlock:quarantine", b"a"]),
+        (3 * S, [b"fastredlock:primary", b"fastredlock:quarantine", b"a:x"]),
+    ],
+)
+def test_marker_when_an_endpoint_keeps_it_then_is_not_that_of_a_plain_master(
+    failover_ns: int, marker: list[bytes]
+) -> None:
+    """Each would find another one's name in it, and nobody could vote."""
+    engine = endpoint_engine(failover_ns=failover_ns)
+    open_due(engine, True, START_NS)
+    connected(engine, 0, START_NS)
+    outgoing(engine, 0)
+    told = info(**LONG, master_replid="x")
+    receive(engine, 0, handshake_replies(told), START_NS)
+    assert sent(engine, 0)[-1][3:6] == marker
 
 
 def test_guard_when_an_endpoint_keeps_its_writes_then_it_votes_at_once() -> None:
