@@ -632,6 +632,8 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
             self.server_info = handshake.server_info
         master_add_warnings(self, handshake.warnings())
         return master_on_lost(self, handshake.failure, now_ns)
+    if answer:
+        self.asked_ns = now_ns
     master_write(self, answer, <size_t>len(answer), now_ns)
     if self.handshake is not handshake:      # no memory for it
         return 0
@@ -650,7 +652,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
 
 cdef enum:
     MAP_AGAIN_NS = 100_000_000         # between two maps
-    SILENT_NS = 1_000_000_000
+    SILENT_NS = 10_000_000
 
 cdef str NO_NODE_YET = "no node of the cluster is known to have its hash slot"
 
@@ -693,10 +695,27 @@ cdef Master master_node(Master self, int at, int64_t now_ns):
     return node
 
 
+# A node that answered a moment ago was the primary when it was asked (`asked_ns`; the
+# reply may have waited in our socket). Where a command's grant is to count and it was
+# asked before, it may be another by now, without a word: two rules.
+
+
+cdef int master_doubt(Master self, int64_t now_ns) except -1:
+    # One that was frozen goes on by what is in its socket, before it learns that others
+    # have taken its place. So after half of the window for which an old primary may
+    # grant (the other half is for what it did grant) it is connected to anew, which
+    # takes it some turns of its loop, and the map is read again.
+    cdef int64_t window_ns = self.restart_guard.window_ns
+    if window_ns and self.state_code == MASTER_READY and (
+        now_ns - self.asked_ns > window_ns // 2 + NS_PER_S
+    ):
+        return master_on_lost(self, "was silent for long", now_ns)
+
+
 cdef int master_ask_replication(Master self, int64_t now_ns) except -1:
-    # Of a node, before a command whose grant is to count: it may have been replaced and
-    # put back meanwhile. A primary that becomes a replica closes no connection, and one
-    # that becomes a primary again has no keys of its own.
+    # It may have been replaced and put back meanwhile, by hand within 15 ms. A primary
+    # that becomes a replica closes no connection, and one that becomes a primary again
+    # has no keys of its own.
     return master_ask(self, ENTRY_REPLICATION, (b"INFO", b"replication"), now_ns)
 
 

@@ -222,6 +222,7 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         return master_on_lost(self, "sent a reply nobody asked for", now_ns)
     round = in_flight_pop(self.in_flight, &entry)
     self.heard_ns = now_ns
+    self.asked_ns = entry.sent_ns
     slowness_on_reply(
         &self.slowness, self.counters.slow_from_ns,
         self.link.looked_before_ns - entry.sent_ns, now_ns - entry.sent_ns, now_ns,
@@ -380,8 +381,9 @@ cdef int master_on_redirect(
             return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
         if form_is_native(entry.form) and node.native != entry.form or asks:
             entry.form = FORM_SCRIPT
+        master_doubt(node, now_ns)
         if node.state_code == MASTER_READY:
-            if now_ns - node.heard_ns > SILENT_NS:
+            if now_ns - node.asked_ns > SILENT_NS:
                 master_ask_replication(node, now_ns)
             if asks:
                 master_ask(node, ENTRY_LOAD, (b"ASKING",), now_ns)

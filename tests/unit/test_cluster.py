@@ -37,11 +37,13 @@ from tests.support.by_hand import (
 from tests.support.rounds import thorough
 
 T0 = START_NS + S
+HEARD = T0 + S // 2
 A, B, C, D = (b"a", 1), (b"b", 2), (b"c", 3), (b"d", 4)
 HALVES = [(0, 8191, A), (8192, 16383, B)]
 FOO, BAR = 12182, 5061  # hash slots of these keys
 TERMS = Terms(10_000, 102 * MS, 500 * MS)
 HOME, NODE_A, NODE_B, NODE_C = range(4)  # connections
+ROLE = b"role:master\r\nmaster_replid:r"
 MOVED_C = b"-MOVED 12182 c:3\r\n"
 
 
@@ -58,9 +60,12 @@ class Cluster:
     """An engine over one cluster; its connections are opened by hand."""
 
     def __init__(
-        self, parts: list[tuple[int, int, tuple[bytes, int]]] = HALVES, max_ttl: int = 0
+        self,
+        parts: list[tuple[int, int, tuple[bytes, int]]] = HALVES,
+        max_ttl: int = 0,
+        window_ns: int = 1,
     ) -> None:
-        endpoint = Endpoint("s", 9, failover_ns=1, seeds=(("s", 9),))
+        endpoint = Endpoint("s", 9, failover_ns=window_ns, seeds=(("s", 9),))
         named = Scripts(scripts.scripts_of("locks", b"", True), True)
         self.engine = Engine([endpoint], named, S, (), max_ttl, jitter_seed=1)
         self.to_connect = hand.by_hand(self.engine)
@@ -69,6 +74,9 @@ class Cluster:
         for key, node in ((b"bar", NODE_A), (b"foo", NODE_B))[: len(parts)]:
             self.begin(key, T0)
             self.say(node, b"+OK\r\n" + TIME_REPLY, T0)
+            self.sent(node)
+            self.begin(key, HEARD)  # so none is asked its role in the next 10 ms
+            self.say(node, bulk(ROLE) + b"+OK\r\n", HEARD)
             self.sent(node)
 
     def begin(
@@ -125,28 +133,28 @@ def test_round_when_its_key_has_a_node_then_goes_there_alone() -> None:
 
 def test_command_when_its_slot_has_moved_then_follows_in_the_same_round() -> None:
     cluster = Cluster()
-    round = cluster.begin(b"foo", T0 + S // 2)
+    round = cluster.begin(b"foo", HEARD)
     cluster.sent(NODE_B)
-    cluster.say(NODE_B, b"-MOVED 12182 a:1\r\n", T0 + S // 2 + MS)
+    cluster.say(NODE_B, b"-MOVED 12182 a:1\r\n", HEARD + MS)
     assert cluster.sent(NODE_A)[0][:2] == [b"SET", b"foo"]
-    cluster.say(NODE_A, b"+OK\r\n", T0 + S // 2 + 2 * MS)
+    cluster.say(NODE_A, b"+OK\r\n", HEARD + 2 * MS)
     assert round.verdict is Verdict.WON
     # It is known from now on, and the whole map is read again.
-    cluster.begin(b"foo", T0 + S // 2 + 3 * MS)
+    cluster.begin(b"foo", HEARD + 3 * MS)
     assert cluster.sent(NODE_A)[0][:2] == [b"SET", b"foo"]
     assert cluster.to_connect == [HOME]
 
 
 def test_command_when_nodes_send_it_in_a_circle_then_is_a_failed_vote() -> None:
     cluster = Cluster()
-    round = cluster.begin(b"foo", T0 + S // 2)
+    round = cluster.begin(b"foo", HEARD)
     hops = 0
     for node in (NODE_B, NODE_A) * 10:
         if not [words for words in cluster.sent(node) if words[0] == b"SET"]:
             break
         other = b"a:1" if node == NODE_B else b"b:2"
-        cluster.say(node, b"-MOVED 12182 %b\r\n" % other, T0 + S // 2 + MS)
-        cluster.say(node, bulk(b"role:master\r\nmaster_replid:r"), T0 + S // 2 + MS)
+        cluster.say(node, b"-MOVED 12182 %b\r\n" % other, HEARD + MS)
+        cluster.say(node, bulk(ROLE), HEARD + MS)
         hops += 1
     assert hops == 6
     assert round.verdict is Verdict.UNREACHABLE
@@ -157,23 +165,23 @@ def test_command_when_its_slot_is_at_a_new_node_then_is_sent_when_that_is_ready(
     None
 ):
     cluster = Cluster()
-    round = cluster.begin(b"foo", T0 + S)
-    cluster.say(NODE_B, MOVED_C, T0 + S + MS)
+    round = cluster.begin(b"foo", HEARD)
+    cluster.say(NODE_B, MOVED_C, HEARD + MS)
     assert sorted(cluster.to_connect) == [HOME, NODE_C]
     cluster.to_connect.remove(NODE_C)
-    hand.connected(cluster.engine, NODE_C, T0 + S + 2 * MS)
+    hand.connected(cluster.engine, NODE_C, HEARD + 2 * MS)
     hand.outgoing(cluster.engine, NODE_C)
     said = hand.handshake_replies(info(run_id="idc"))
-    cluster.say(NODE_C, said, T0 + S + 2 * MS)
+    cluster.say(NODE_C, said, HEARD + 2 * MS)
     assert cluster.sent(NODE_C)[-1][3:5] == [b"foo", round.token]
-    cluster.say(NODE_C, b":1\r\n", T0 + S + 3 * MS)
+    cluster.say(NODE_C, b":1\r\n", HEARD + 3 * MS)
     assert round.verdict is Verdict.WON
 
 
 def test_extension_when_its_key_alone_has_moved_then_asks_there_once() -> None:
     cluster = Cluster()
     lease = cluster.engine.new_adopted(b"foo", b"token", TERMS)
-    for at_ns in (T0 + 300 * MS, T0 + 600 * MS):
+    for at_ns in (HEARD, HEARD + 6 * MS):
         round = cluster.engine.new_extension(lease, TERMS)
         hand.submit(cluster.engine, round, at_ns)
         assert cluster.sent(NODE_B)[-1][3] == b"foo"
@@ -189,7 +197,7 @@ def test_extension_when_its_key_moves_to_a_new_node_then_that_is_connected() -> 
     """A target has no slot as long as the first one is being moved to it."""
     cluster = Cluster()
     lease = cluster.engine.new_adopted(b"foo", b"token", TERMS)
-    for at_ns in (T0 + 300 * MS, T0 + 600 * MS):
+    for at_ns in (HEARD, HEARD + 6 * MS):
         round = cluster.engine.new_extension(lease, TERMS)
         hand.submit(cluster.engine, round, at_ns)
         cluster.say(NODE_B, b"-ASK 12182 c:3\r\n", at_ns + MS)
@@ -203,8 +211,8 @@ def test_extension_when_its_key_moves_to_a_new_node_then_that_is_connected() -> 
 def test_acquire_when_its_key_may_be_at_the_target_then_is_not_set_there() -> None:
     """Seen: the move was given up, and the donor granted the lock once more."""
     cluster = Cluster()
-    round = cluster.begin(b"foo", T0 + S)
-    cluster.say(NODE_B, b"-ASK 12182 a:1\r\n", T0 + S + MS)
+    round = cluster.begin(b"foo", HEARD)
+    cluster.say(NODE_B, b"-ASK 12182 a:1\r\n", HEARD + MS)
     assert cluster.sent(NODE_A) == []
     assert votes(round) == (Vote.FAILED, "ASK 12182")
 
@@ -215,12 +223,12 @@ def test_acquire_when_it_was_sent_before_and_is_redirected_then_is_undone(
 ) -> None:
     """The first one may have been executed: the second one's answer proves nothing."""
     cluster = Cluster()
-    round = cluster.begin(b"foo", T0 + S)
-    hand.lost(cluster.engine, NODE_B, "cut", T0 + S + MS)
+    round = cluster.begin(b"foo", HEARD)
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD + MS)
     assert NODE_B in cluster.to_connect
-    cluster.ready(NODE_B, T0 + S + 2 * MS)
+    cluster.ready(NODE_B, HEARD + 2 * MS)
     assert cluster.first[-1][3:5] == [b"foo", round.token]
-    cluster.say(NODE_B, reply, T0 + S + 3 * MS)
+    cluster.say(NODE_B, reply, HEARD + 3 * MS)
     assert votes(round)[0] is Vote.FAILED
     released = [words for words in cluster.sent(NODE_B) if round.token in words]
     assert [words[1] for words in released] == [scripts.RELEASE]
@@ -233,21 +241,21 @@ def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted(
     """One that was sent before may have set its key, which has moved with the slot."""
     cluster = Cluster(max_ttl=S)
     hand.lost(cluster.engine, NODE_A, "cut", T0 + MS)
-    cluster.begin(b"bar", T0 + 9 * S)
-    hand.connected(cluster.engine, NODE_A, T0 + 9 * S)
+    cluster.begin(b"bar", T0 + S)
+    hand.connected(cluster.engine, NODE_A, T0 + S)
     hand.outgoing(cluster.engine, NODE_A)
     said = hand.handshake_replies(info(run_id="new", master_replid="r"))
-    cluster.say(NODE_A, said, T0 + 9 * S)
-    cluster.say(NODE_A, hand.mark(), T0 + 9 * S)
+    cluster.say(NODE_A, said, T0 + S)
+    cluster.say(NODE_A, hand.mark(), T0 + S)
     cluster.sent(NODE_A)
-    round = cluster.begin(b"foo", T0 + 9 * S)
-    told = bulk(b"role:master\r\nmaster_replid:r")
+    round = cluster.begin(b"foo", T0 + S)
+    told = bulk(ROLE)
     if was_sent:
-        cluster.say(NODE_B, told, T0 + 9 * S)
-        hand.lost(cluster.engine, NODE_B, "cut", T0 + 9 * S)
-        cluster.ready(NODE_B, T0 + 9 * S)
+        cluster.say(NODE_B, told, T0 + S)
+        hand.lost(cluster.engine, NODE_B, "cut", T0 + S)
+        cluster.ready(NODE_B, T0 + S)
         told = b""
-    cluster.say(NODE_B, told + b"-MOVED 12182 a:1\r\n", T0 + 9 * S + MS)
+    cluster.say(NODE_B, told + b"-MOVED 12182 a:1\r\n", T0 + S + MS)
     undone = [words[1] for words in cluster.sent(NODE_A)]
     assert undone == [scripts.RELEASE] * was_sent
     assert "votes in" in (votes(round)[1] or "")
@@ -272,8 +280,8 @@ def test_several_when_their_slot_is_being_moved_then_are_a_failed_vote(
     cluster = Cluster()
     keys = (b"{foo}1", b"{foo}2")
     round = cluster.engine.new_round(int(Operation.ACQUIRE), keys, b"token", TERMS)
-    hand.submit(cluster.engine, round, T0 + S)
-    cluster.say(NODE_B, reply, T0 + S + MS)
+    hand.submit(cluster.engine, round, HEARD)
+    cluster.say(NODE_B, reply, HEARD + MS)
     assert round.verdict is Verdict.UNREACHABLE
     assert cluster.sent(NODE_A) == []
     assert "a:1" not in (votes(round)[1] or "a:1")  # callers know another address
@@ -307,7 +315,7 @@ def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> Non
 @pytest.mark.parametrize(
     ("said", "vote"),
     [
-        (b"role:master\r\nmaster_replid:r", Vote.GRANTED),
+        (ROLE, Vote.GRANTED),
         (b"role:slave\r\nmaster_replid:r", Vote.FAILED),
         (b"role:master\r\nmaster_replid:other", Vote.FAILED),
     ],
@@ -322,12 +330,44 @@ def test_grant_when_its_node_was_silent_then_counts_if_that_is_what_it_was(
         info_, acquire = cluster.sent(node)
         assert (info_, acquire[0]) == ([b"INFO", b"replication"], b"SET")
         if node == NODE_B and moves:
-            told = bulk(b"role:master\r\nmaster_replid:r")
+            told = bulk(ROLE)
             cluster.say(node, told + b"-MOVED 12182 a:1\r\n", T0 + 2 * S)
     cluster.say(node, bulk(said) + b"+OK\r\n", T0 + 2 * S + MS)
     round.on_deadline(T0 + 3 * S)
     assert votes(round)[0] in (vote, Vote.PENDING, Vote.SILENT)
     assert (round.verdict is Verdict.WON) == (vote is Vote.GRANTED)
+
+
+def test_reply_when_it_is_read_late_then_shows_what_the_node_was_when_asked() -> None:
+    """A caller that blocks reads a reply in its next call, however old that is."""
+    cluster = Cluster()
+    cluster.begin(b"foo", T0 + S)
+    cluster.say(NODE_B, bulk(ROLE) + b"+OK\r\n", T0 + 2 * S)
+    cluster.sent(NODE_B)
+    cluster.begin(b"foo", T0 + 2 * S)
+    assert cluster.sent(NODE_B)[0] == [b"INFO", b"replication"]
+
+
+def test_grant_when_its_node_was_silent_for_long_then_is_of_a_new_connection() -> None:
+    """Seen: a primary that was frozen granted first, and heard of its replica then."""
+    cluster = Cluster(max_ttl=S, window_ns=S)
+    cluster.begin(b"foo", HEARD + 1500 * MS)
+    assert len(cluster.sent(NODE_B)) == 2
+    cluster.begin(b"bar", HEARD + 1501 * MS)
+    assert cluster.sent(NODE_A) == []
+    assert sorted(cluster.to_connect) == [HOME, NODE_A]
+
+
+def test_command_when_it_follows_to_a_silent_node_then_that_is_connected_anew() -> None:
+    cluster = Cluster(max_ttl=S, window_ns=S)
+    late = HEARD + 1400 * MS
+    cluster.begin(b"foo", late)
+    cluster.say(NODE_B, bulk(ROLE) + b"+OK\r\n", late)
+    cluster.sent(NODE_B)
+    cluster.begin(b"foo", late + 200 * MS)
+    cluster.say(NODE_B, bulk(ROLE) + b"-MOVED 12182 a:1\r\n", late + 200 * MS)
+    assert cluster.sent(NODE_A) == []
+    assert sorted(cluster.to_connect) == [HOME, NODE_A]
 
 
 def test_node_when_it_keeps_its_marker_then_under_a_key_of_its_own() -> None:
