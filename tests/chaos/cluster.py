@@ -1,11 +1,13 @@
 """A Redis Cluster whose slots move and whose primaries fail over, under load.
 
-    python -m tests.chaos.cluster [--moves N] [--failovers N] [--ttl S] [--late S]
-                                  [--seed S]
+    python -m tests.chaos.cluster [--moves N] [--failovers N] [--pauses N] [--ttl S]
+                                  [--late S] [--seed S]
 
 Four processes lock, half of the resources with numbers (ttl is max_ttl), and now and
 then begin anew without a memory. Meanwhile hash slots are moved, some in steps with
-pauses, and primaries switched, killed and frozen. Exit code 1 if two holders had one
+pauses, and primaries switched, killed and frozen, some of them cut off from their
+replicas before. A pause is that of a server, too short for a failover, or of a client,
+longer than its ttl. Exit code 1 if two holders had one
 resource, if a number did not grow, if a call took longer than its timeout, if a key is
 left, or if none was granted within --late s of the end of a quarantine.
 """
@@ -13,8 +15,10 @@ left, or if none was granted within --late s of the end of a quarantine.
 from __future__ import annotations
 
 import argparse
+import os
 import random
 import secrets
+import signal
 import subprocess
 import sys
 import time
@@ -31,6 +35,7 @@ NODE_TIMEOUT = 1  # s
 RESOURCES, PROCESSES = 6, 4
 TIMEOUT, PATIENCE = 0.5, 1.5  # s; of an acquire, and of the machine
 RENEWED = 0.03  # the share of attempts before which a new client comes
+resumed = [0.0]  # when this process went on after a pause
 
 
 def name_of(resource: int) -> str:
@@ -40,6 +45,7 @@ def name_of(resource: int) -> str:
 def work(url: str, ttl: float, seed: int) -> None:
     """Lock until the end of the input; write a line for each lease, and each delay."""
     draw = random.Random(seed)
+    signal.signal(signal.SIGCONT, lambda *_: resumed.append(time.monotonic()))
     while True:
         with (
             FastRedlock([url], ttl=ttl, max_ttl=ttl) as plain,
@@ -56,7 +62,7 @@ def hold(locks: FastRedlock, resource: int, ttl: float, draw: random.Random) -> 
     with suppress(AcquireError):
         lease = locks.acquire(name_of(resource), timeout=TIMEOUT)
     took = time.monotonic() - began
-    if took > TIMEOUT + PATIENCE:
+    if took > TIMEOUT + PATIENCE and resumed[-1] < began:
         print("late", took, flush=True)
     if lease is None:
         time.sleep(0.01)
@@ -77,7 +83,7 @@ def hold(locks: FastRedlock, resource: int, ttl: float, draw: random.Random) -> 
         lease.release()
 
 
-def move(cluster: LocalCluster, draw: random.Random, **_: object) -> float:
+def move(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
     slot = cluster.slot_of(name_of(draw.randrange(RESOURCES)))
     primaries = {cluster.primary_of(each) for each in range(0, 16384, 500)} - {-1}
     at = cluster.primary_of(slot)
@@ -93,10 +99,15 @@ def move(cluster: LocalCluster, draw: random.Random, **_: object) -> float:
     return time.monotonic()
 
 
-def fail_over(cluster: LocalCluster, draw: random.Random) -> float:
+def fail_over(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
     slot = cluster.slot_of(name_of(draw.randrange(RESOURCES)))
     old = cluster.primary_of(slot)
     kind = draw.choice(("switch", "kill", "freeze"))
+    is_cut_off = kind != "switch" and draw.random() < 0.5
+    if is_cut_off:  # what it grants from now on is lost
+        cluster.command(old, "ACL", "SETUSER", "default", "-psync", "-sync")
+        cluster.command(old, "CLIENT", "KILL", "TYPE", "replica")
+        time.sleep(0.2)
     if kind == "switch":
         cluster.fail_over(slot)
     elif kind == "kill":
@@ -114,8 +125,21 @@ def fail_over(cluster: LocalCluster, draw: random.Random) -> float:
         cluster.servers.start(old)
     elif kind == "freeze":
         cluster.servers.resume(old)
+        cluster.command(old, "ACL", "SETUSER", "default", "+psync", "+sync")
     cluster.await_ready()
     return promoted
+
+
+def pause(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
+    pid, longest = draw.choice(clients), 4.0
+    if draw.random() < 0.5:
+        pid = cluster.servers.pid(draw.randrange(len(cluster.servers.ports)))
+        longest = 0.9 * NODE_TIMEOUT
+    os.kill(pid, signal.SIGSTOP)
+    time.sleep(draw.uniform(0.2, longest))
+    os.kill(pid, signal.SIGCONT)
+    cluster.await_ready()
+    return time.monotonic()
 
 
 def read(folder: Path) -> tuple[list[Window], list[str]]:
@@ -147,6 +171,7 @@ def run(folder: Path, given: argparse.Namespace) -> list[float]:
     draw = random.Random(given.seed)
     quarantine = given.ttl + 1 + NODE_TIMEOUT + 2
     events = [move] * given.moves + [fail_over] * given.failovers
+    events += [pause] * given.pauses
     draw.shuffle(events)
     backs = []
     with LocalCluster(replicas=1, node_timeout=NODE_TIMEOUT) as cluster:
@@ -159,7 +184,7 @@ def run(folder: Path, given: argparse.Namespace) -> list[float]:
         try:
             wait_for_lease(folder, time.monotonic(), 60)
             for event in events:
-                done = event(cluster, draw)
+                done = event(cluster, draw, [worker.pid for worker in workers])
                 if event is fail_over:
                     wait = quarantine + given.late
                     backs.append(wait_for_lease(folder, done, wait) - done)
@@ -180,6 +205,7 @@ def main() -> int:
     parser = argparse.ArgumentParser("python -m tests.chaos.cluster")
     parser.add_argument("--moves", type=int, default=10)
     parser.add_argument("--failovers", type=int, default=2)
+    parser.add_argument("--pauses", type=int, default=5)
     parser.add_argument("--ttl", type=float, default=1.0)
     parser.add_argument("--late", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
@@ -187,7 +213,8 @@ def main() -> int:
     given = parser.parse_args()
     if given.url:
         work(given.url, given.ttl, given.seed)
-    print(f"seed {given.seed}: {given.moves} moves, {given.failovers} failovers")
+    events = f"{given.moves} moves, {given.failovers} failovers, {given.pauses} pauses"
+    print(f"seed {given.seed}: {events}")
     with TemporaryDirectory() as name:
         backs = run(Path(name), given)
         windows, late = read(Path(name))
