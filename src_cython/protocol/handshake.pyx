@@ -204,7 +204,7 @@ cdef tuple OF_ALL = (
 # Redis 7), or of a key.
 cdef tuple OF_STATE = (
     "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
-    "stale replica", "CLUSTERDOWN", "non local key", "WRONGTYPE",
+    "stale replica", "CLUSTERDOWN", "cluster is down", "non local key", "WRONGTYPE",
 )
 
 
@@ -332,7 +332,7 @@ cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
 cdef str NATIVE_NAME = "native release"
-cdef set CODES_OF_NOW = {"BUSY", "LOADING"}
+cdef set CODES_OF_NOW = {"BUSY", "CLUSTERDOWN", "LOADING"}
 # To HELLO: not now, or not you. (NOPERM to it forbids HELLO alone.)
 cdef set CODES_OF_HELLO = CODES_OF_NOW | {"MASTERDOWN", "NOAUTH", "WRONGPASS", "DENIED"}
 
@@ -614,8 +614,9 @@ cdef class Mark:
         self.is_forbidden = text_forbids(self.error)
 
     cdef str warning(self, bint is_endpoint):
-        # Name the loss of safety where the marker cannot be kept; None: it can be.
-        if self.error is None:
+        # Name the loss of safety where the marker cannot be kept; None: it can be, or
+        # its slot is moved away at this moment.
+        if self.error is None or self.error.startswith(("MOVED ", "ASK ", "TRYAGAIN")):
             return None
         key = PRIMARY_KEY if is_endpoint else MARKER_KEY
         text = f"cannot keep the marker {key.decode()} ({self.error}): "
