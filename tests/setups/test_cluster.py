@@ -22,6 +22,7 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock import asyncio as awaited
+from fastredlock.cli import main
 from fastredlock.compat.redis import Lock
 from fastredlock.compat.redis.asyncio import Lock as AwaitableLock
 from fastredlock.testing import LocalCluster, LocalMasters
@@ -287,6 +288,26 @@ def test_drop_in_when_its_client_is_of_a_cluster_then_follows_the_slot(
 
     insisted(lambda: asyncio.run(awaited_lock()) if is_awaited else lock())
     assert value_of(cluster, "drop-in") == "$-1"
+
+
+def test_check_when_of_a_cluster_then_looks_at_each_primary(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def checked(url: str) -> tuple[int, str]:
+        return main(["check", "--masters", url]), capsys.readouterr().out
+
+    status, out = checked(cluster.url)
+    assert (status, "cluster of 3 primaries" in out) == (1, True)
+    last = cluster.primary_of(16383)
+    cluster.command(last, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
+    for limit, is_safe in (("100mb", False), ("0", True)):
+        cluster.command(last, "CONFIG", "SET", "maxmemory", limit)
+        status, out = checked(cluster.url)
+        assert (status == 1, "evicts keys" not in out) == (is_safe, is_safe)
+    with LocalMasters(1) as plain:
+        url = plain.urls[0].replace("redis://", "redis+cluster://").removesuffix("/0")
+        status, out = checked(url)
+    assert (status, "no map of the cluster: " in out) == (2, True)
 
 
 def test_lease_when_over_tls_then_is_followed_to_where_its_slot_moves(

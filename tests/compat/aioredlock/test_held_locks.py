@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import redis
 
+from fastredlock._options.masters import parse_masters
+from fastredlock.compat.aioredlock.sentinel import master_of
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import BRIEF, Face
 from tests.compat.face import ANOTHER
@@ -286,6 +288,13 @@ def test_identifier_whose_release_is_not_confirmed_is_a_runtime_error(
             ours.lock(5, "worker-7", of=manager)
         failures.append(type(raised.value.__cause__).__name__)
     assert "TokenReusedError" in failures
+
+
+def test_sentinel_is_a_service_with_its_settings(ours: Face) -> None:
+    place = {"host": "h", "create_connection_timeout": 3, "password": "hunter2"}
+    [endpoint] = parse_masters([master_of(ours.Sentinel(place, master="orders", db=2))])
+    assert endpoint.name == "sentinel:h:26379/orders/2"
+    assert endpoint.password == "hunter2"
 
 
 def test_sentinel_without_a_master_is_refused(face: Face) -> None:

@@ -75,6 +75,7 @@ def test_value_is_made_under_the_lock_and_kept_as_told(face: Face) -> None:
 
     assert ask("k", make, timeout=50, version=7) == "v"
     assert 0 < face.cache.ttl("k", version=7) <= 50
+    assert ask("k", make, version=7) == "v"  # it is there, and no lock is taken
     assert ask("j", make, lock_key="mine", expire=9) == "v"
     assert held == [[b"lock:get_or_set:k"], [b"lock:mine"]]
     with pytest.raises(ValueError, match=r"^`value_creator` must return"):
