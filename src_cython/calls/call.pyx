@@ -439,7 +439,7 @@ cdef Round acquire_first_try(AcquireCall self):
             OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
             engine.vote_count,
         )
-        if engine_take_idle_key(engine, round, fields_now_ns(driver)):
+        if turns_take_idle_key(engine, round, fields_now_ns(driver)):
             return round
     waits = timeout_ns != 0 and type(key) is not tuple and (
         engine_is_contended(engine, key, self.began_ns)

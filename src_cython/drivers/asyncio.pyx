@@ -266,7 +266,7 @@ cdef class AsyncioDriver:
         self.engine.watch = None
         self.engine.watcher = None
         if self.engine.idle_keys and not self.is_over():
-            engine_end_idle_keys(self.engine, clock_ns())
+            turns_end_idle_keys(self.engine, clock_ns())
             asyncio_flush(self)
 
     def shut(self):
@@ -280,7 +280,7 @@ cdef class AsyncioDriver:
             closing_timer.cancel()
         self.engine.is_closed = True
         try:
-            engine_drain_all(self.engine, clock_ns() + SHUT_NS)
+            blocking_drain_all(self.engine, clock_ns() + SHUT_NS)
         finally:
             engine_disconnect(self.engine)
             asyncio_wake_later(self)
@@ -371,8 +371,8 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     for i in range(self.master_count):
         link_forget_loop(self.links[i])
     self.watcher = None
-    engine_end_idle_keys(self, now_ns)
-    engine_drain_all(self, now_ns + UNDO_NS)
+    turns_end_idle_keys(self, now_ns)
+    blocking_drain_all(self, now_ns + UNDO_NS)
     engine_forget_connections(self, now_ns, "its event loop was closed")
     waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
     for queue in self.queues.by_resource.values():
@@ -380,7 +380,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     kept = [(<Round>each).waiter for each in waiting]      # the last references
     for round in waiting:
         round.waiter = None
-    engine_end_waiting(self, "its event loop was closed", now_ns)
+    gate_end_waiting(self, "its event loop was closed", now_ns)
     engine_admit(self, now_ns)
     engine_finish(self, now_ns)
     del kept      # tasks of the closed loop may end with them
@@ -470,7 +470,7 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     future.work = work
     if self.ending and not work_is_release(work):
         return future      # for ever: the thread of its loop is stopped next
-    if engine_join_stay(self.engine, work, future, now_ns):
+    if turns_join_stay(self.engine, work, future, now_ns):
         if self.engine.counters.due_ns < self.armed_ns:
             asyncio_flush_soon(self)
         return future
@@ -488,8 +488,8 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
 
 cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
     # Whether it needed no master; another task that has the lease now goes on later.
-    if not engine_may_need_no_master(self.engine, work) or (
-        not engine_hand_on(self.engine, work, clock_ns())
+    if not turns_may_need_no_master(self.engine, work) or (
+        not turns_hand_on(self.engine, work, clock_ns())
     ):
         return False
     if self.engine.counters.due_ns < self.armed_ns:
@@ -503,7 +503,7 @@ cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
     # Inside a task. Returns the time afterwards.
     self.engine.polled_at_ns = clock_ns()
     try:
-        engine_probe_idle(self.engine)
+        blocking_probe_idle(self.engine)
     finally:
         asyncio_wake_later(self)
     return clock_ns()
@@ -521,7 +521,7 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
     self.engine.is_notifying = False
     if self.generation != current_generation:      # the parent's sockets
         return 0
-    engine_flush(self.engine)
+    blocking_flush(self.engine)
     for i in range(self.engine.master_count):
         if self.engine.links[i].error != 0:
             asyncio_call_soon(self, self.on_ready)

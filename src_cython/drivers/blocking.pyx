@@ -47,7 +47,7 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
 # The blocking step of the leader: send what is queued, poll, receive what is there (all
 # without the GIL), then take it. And the loops of steps that end by themselves.
 
-cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
+cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
     """Send, wait for an event, a due time or the limit, and take all that came.
 
     Reads from as many masters as are `wanted` to answer, not from more. Returns whether
@@ -82,14 +82,14 @@ cdef bint engine_step(Engine self, int wanted, int64_t limit_ns) except -1:
     self.leadership.leader_at = LEADER_HAS_GIL
     if error == 0:
         if is_green:
-            engine_wait_in_hub(self, until_ns)
+            blocking_wait_in_hub(self, until_ns)
         engine_take_events(self)
     elif error != -EINTR:
         raise OSError(-error, "poll")
     return error == -EINTR
 
 
-cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
+cdef int blocking_wait_in_hub(Engine self, int64_t until_ns) except -1:
     # In place of a poll that sleeps, where one that does not sleep found nothing. The
     # next step reads the bytes that have come; until then the leader touches nothing.
     cdef Waker *waker = &self.leadership.waker
@@ -113,7 +113,7 @@ cdef int engine_wait_in_hub(Engine self, int64_t until_ns) except -1:
         waker.is_sleeping = 0
 
 
-cdef int engine_probe_idle(Engine self) except -1:
+cdef int blocking_probe_idle(Engine self) except -1:
     # After an idle time: has a connection been cut? The end of its bytes follows late
     # replies that are not read yet, so poll until there is nothing more. Twice will do;
     # a master that sends without end is left to the next steps.
@@ -121,12 +121,12 @@ cdef int engine_probe_idle(Engine self) except -1:
     for _i in range(4):
         for i in range(self.master_count):
             self.links[i].is_unseen = False      # no early read: poll them all
-        engine_step(self, self.master_count, 0)
+        blocking_step(self, self.master_count, 0)
         if links_are_quiet(self.links, self.master_count):
             return 0
 
 
-cdef int engine_flush(Engine self) except -1:
+cdef int blocking_flush(Engine self) except -1:
     # Send all that is queued, a roll-back too, and do not wait.
     cdef int i
     engine_before_write(self)
@@ -145,28 +145,28 @@ cdef enum:
     FLUSH_NS = 1_000_000_000
 
 
-cdef int engine_flush_all(Engine self) except -1:
+cdef int blocking_flush_all(Engine self) except -1:
     # Flush; a batch may have queued more than the sockets take at once: go on for as
     # long as they take some. A release without a waiter would stay here otherwise.
     cdef int64_t now_ns, stop_ns, stalled_ns
     cdef size_t unsent, before = 0
-    engine_flush(self)
+    blocking_flush(self)
     if not self.has_batch:
         return 0
     self.has_batch = False
     now_ns = clock_ns()
     stop_ns = stalled_ns = now_ns + FLUSH_NS
-    unsent = engine_unsent(self)
+    unsent = blocking_unsent(self)
     while unsent > 0 and now_ns < min(stop_ns, stalled_ns):
         if unsent != before:
             before = unsent
             stalled_ns = now_ns + STALLED_NS
-        engine_step(self, self.master_count, min(stop_ns, stalled_ns))
+        blocking_step(self, self.master_count, min(stop_ns, stalled_ns))
         now_ns = clock_ns()
-        unsent = engine_unsent(self)
+        unsent = blocking_unsent(self)
 
 
-cdef size_t engine_unsent(Engine self) noexcept:
+cdef size_t blocking_unsent(Engine self) noexcept:
     # Bytes that wait for an open socket to take them.
     cdef size_t unsent = 0
     cdef int i
@@ -181,7 +181,7 @@ cdef size_t engine_unsent(Engine self) noexcept:
 # closed. close(), a release that comes after it, the end of the interpreter.
 
 
-cdef int engine_drain(Engine self, Drain drain) except -1:
+cdef int blocking_drain(Engine self, Drain drain) except -1:
     # Step until it is settled. With the engine to oneself, and not in a handler that
     # runs between two passes of this thread: TLS may be at the very replies. No
     # connection is given up meanwhile: what is on its way might be dropped with it.
@@ -192,7 +192,7 @@ cdef int engine_drain(Engine self, Drain drain) except -1:
             limit_ns = engine_limit_ns(self, drain, now_ns)
             if limit_ns == 0:
                 return 0
-            engine_step(
+            blocking_step(
                 self, self.master_count, min(limit_ns, now_ns + drain.slice_ns)
             )
             before_ns, now_ns = now_ns, clock_ns()
@@ -201,29 +201,29 @@ cdef int engine_drain(Engine self, Drain drain) except -1:
         self.is_draining = False
 
 
-cdef int engine_drain_undo(Engine self, object work) except -1:
+cdef int blocking_drain_undo(Engine self, object work) except -1:
     # The replies to the releases of work that was given up just now.
     if self.leadership.depth > 1:
         return 0
     engine_open_deferred(self, clock_ns())
-    return engine_drain(self, drain_of(
+    return blocking_drain(self, drain_of(
         self, False, engine_quiet_ns(self, work_timeout_ns(work)), clock_ns() + UNDO_NS
     ))
 
 
-cdef int engine_drain_all(Engine self, int64_t until_ns) except -1:
+cdef int blocking_drain_all(Engine self, int64_t until_ns) except -1:
     # All commands in flight, at the end of an engine: its caller has it to itself.
     if not (
         engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self)
     ):
         return 0
-    engine_flush(self)
-    return engine_drain(self, drain_of(
+    blocking_flush(self)
+    return blocking_drain(self, drain_of(
         self, True, engine_quiet_ns(self, QUIET_MOST_NS), until_ns
     ))
 
 
-cdef int engine_shut_down(Engine self, int64_t timeout_ns) except -1:
+cdef int blocking_shut_down(Engine self, int64_t timeout_ns) except -1:
     if self.is_closed:
         return 0
     try:
@@ -231,38 +231,38 @@ cdef int engine_shut_down(Engine self, int64_t timeout_ns) except -1:
     except BaseException:
         engine_disconnect(self)
         raise
-    return engine_end_close(self, timeout_ns)
+    return blocking_end_close(self, timeout_ns)
 
 
-cdef int engine_end_close(Engine self, int64_t timeout_ns) except -1:
+cdef int blocking_end_close(Engine self, int64_t timeout_ns) except -1:
     # Silent masters get timeout_ns, or 4 round trips where those take longer; others go
     # on with what they have until it is done.
     cdef int64_t quiet_ns = max(
         timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
     )
     try:
-        engine_drain(self, drain_of(
+        blocking_drain(self, drain_of(
             self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
         ))
     finally:
         engine_disconnect(self)
 
 
-cdef int engine_close_again(Engine self) except -1:
+cdef int blocking_close_again(Engine self) except -1:
     # A release that comes after close() opens connections of its own, and closes them.
     cdef int64_t now_ns = clock_ns()
     if not engine_is_connected_or_deferring(self):
         return 0
     try:
         engine_open_due(self, True, now_ns)
-        engine_drain(self, drain_of(
+        blocking_drain(self, drain_of(
             self, True, engine_quiet_ns(self, QUIET_MOST_NS), now_ns + OPEN_AGAIN_NS
         ))
     finally:
         engine_disconnect(self)
 
 
-cdef bint engine_take_over(Engine self) except -1:
+cdef bint blocking_take_over(Engine self) except -1:
     # The interpreter ends, and the leader is a daemon thread that it has stopped. If it
     # was stopped between two steps all is as it should be, else as after a fork; but
     # the releases in flight are deferred to the next connections.
@@ -312,7 +312,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
         if not work_is_submitted(work):
             now_ns = clock_ns()
             if now_ns - self.polled_at_ns > NS_PER_S:
-                engine_probe_idle(self)     # idle: has one been cut?
+                blocking_probe_idle(self)     # idle: has one been cut?
                 now_ns = clock_ns()         # (and this may have submitted it)
             engine_submit_work(self, work, None, now_ns)
             # A batch was long in the making: a signal that came then ends no poll.
@@ -322,17 +322,17 @@ cdef int blocking_lead(Engine self, object work) except -1:
         if self.closed:
             # Nothing to wait for; but take the replies for others, or handshakes
             # and repeated releases get stuck while all rounds end like this one.
-            engine_step(self, self.master_count, 0)
+            blocking_step(self, self.master_count, 0)
         while not (work_is_finished(work) or is_signal):
             wanted = self.master_count      # to answer before the replies are taken
             if type(work) is Round and not self.leadership.waiting:
                 wanted = round_wanted(<Round>work)
-            is_signal = engine_step(self, wanted, NEVER_NS)
+            is_signal = blocking_step(self, wanted, NEVER_NS)
             began_ns = min(began_ns, self.polled_at_ns)
             is_signal |= self.polled_at_ns - began_ns > SIGNALS_NS
             if self.is_closed and self.leadership.closing:
                 blocking_end_closing(self)
-        engine_flush_all(self)
+        blocking_flush_all(self)
     finally:
         blocking_leave(self)
     if is_signal:
@@ -348,10 +348,10 @@ cdef int blocking_follow(Engine self, object work) except -1:
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
             work_set_waiter(work, follower)
-        elif not engine_join_stay(self, work, follower, clock_ns()):
+        elif not turns_join_stay(self, work, follower, clock_ns()):
             leader_add_follower(leadership, follower)
         elif self.counters.due_ns < due_ns:
-            engine_rouse(self)
+            turns_rouse(self)
         while not work_is_finished(work):
             if not is_patient and blocking_try_enter(self):
                 follower.is_elected = False      # on leaving it elects another one
@@ -376,7 +376,7 @@ cdef bint blocking_try_enter(Engine self) except -1:
         return True
     if leader_try_enter(self.leadership):
         return True
-    return interpreter_is_finalizing() and engine_take_over(self)
+    return interpreter_is_finalizing() and blocking_take_over(self)
 
 
 cdef int blocking_leave(Engine self) except -1:
@@ -385,7 +385,7 @@ cdef int blocking_leave(Engine self) except -1:
     try:
         if self.is_closed and self.leadership.depth == 1:
             blocking_end_closing(self)
-            engine_close_again(self)
+            blocking_close_again(self)
     finally:
         leader_leave(self.leadership)
     if self.leadership.depth == 0 and self.leadership.waker.has_followers:
@@ -403,10 +403,10 @@ cdef int blocking_serve(Engine self) except -1:
     ):
         try:
             blocking_take_followers(self)
-            engine_flush_all(self)
+            blocking_flush_all(self)
             if self.is_closed:
                 blocking_end_closing(self)
-                engine_close_again(self)
+                blocking_close_again(self)
         finally:
             leader_leave(leadership)
 
@@ -422,7 +422,7 @@ cdef int blocking_end_closing(Engine self) except -1:
     for follower in closing:
         timeout_ns = max(timeout_ns, follower.timeout_ns)
     try:
-        engine_end_close(self, timeout_ns)
+        blocking_end_close(self, timeout_ns)
     finally:      # a leader's greenlet may be killed in there: closed it is
         for follower in closing:
             wakeups_add(self.leadership, follower)
@@ -438,7 +438,7 @@ cdef int blocking_await_drained(
         if blocking_try_enter(self):
             try:
                 blocking_take_followers(self)
-                return engine_drain(self, follower.drain or drain_of(
+                return blocking_drain(self, follower.drain or drain_of(
                     self, False, engine_quiet_ns(self, QUIET_NS), until_ns
                 ))
             finally:
@@ -557,7 +557,7 @@ cdef int interpreter_exit_drain_engine(
     while not is_last and clock_ns() < until_ns:
         if blocking_try_enter(self):
             try:
-                engine_end_idle_keys(self, clock_ns())
+                turns_end_idle_keys(self, clock_ns())
                 is_opening = engine_open_deferred_at_end(self, clock_ns())
             finally:
                 blocking_leave(self)
@@ -600,7 +600,7 @@ cdef int interpreter_exit_drain_awaitable(
             sleep_ns(NS_PER_MS)
         return 0
     driver.end_acquires()
-    return engine_drain_all(self, until_ns)
+    return blocking_drain_all(self, until_ns)
 
 
 def end_with_parent(int signal):
@@ -632,8 +632,8 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     if is_exiting or watched_in != current_generation:
         interpreter_exit_check(work)
     try:
-        if engine_may_need_no_master(engine, work) and (
-            engine_hand_on(engine, work, clock_ns())
+        if turns_may_need_no_master(engine, work) and (
+            turns_hand_on(engine, work, clock_ns())
         ):
             return len(engine.counters.unlogged)
         if (
@@ -651,7 +651,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     if is_exiting:      # no later call would read the replies still in flight
         if blocking_try_enter(engine):
             try:
-                engine_drain_undo(engine, work)
+                blocking_drain_undo(engine, work)
             finally:
                 blocking_leave(engine)
         interpreter_exit_check(work)
@@ -672,8 +672,8 @@ def blocking_abandon(Engine engine not None, work not None):
     if blocking_try_enter(engine):
         try:
             engine_withdraw_work(engine, work, clock_ns())
-            engine_flush_all(engine)
-            engine_drain_undo(engine, work)
+            blocking_flush_all(engine)
+            blocking_drain_undo(engine, work)
         finally:
             blocking_leave(engine)
     else:
@@ -693,7 +693,7 @@ def blocking_close(Engine engine not None, int64_t timeout_ns):
     engine_check_fork(engine)
     if blocking_try_enter(engine):
         try:
-            engine_shut_down(engine, timeout_ns)
+            blocking_shut_down(engine, timeout_ns)
         finally:
             blocking_leave(engine)
         return
@@ -767,8 +767,8 @@ cdef int blocking_watch_once(Engine self) except -1:
         sleep_ns(BUSY_NS)
         return 0
     try:
-        engine_step(self, self.master_count, 0)
-        engine_flush_all(self)
+        blocking_step(self, self.master_count, 0)
+        blocking_flush_all(self)
     finally:
         blocking_leave(self)
 

@@ -81,7 +81,7 @@ def by_hand_take_events(
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.has_lingered:
-        engine_check_idle_keys(engine, now_ns)
+        turns_check_idle_keys(engine, now_ns)
     if engine.closed or engine.held:
         engine_finish(engine, now_ns)
 
@@ -108,7 +108,7 @@ def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
     if type(work) is Round:
         queue = engine.queues.by_resource.get(round_queue(<Round>work))
     next = None if queue is None else wait_queue_head(queue)
-    if not engine_hand_on(engine, work, now_ns):
+    if not turns_hand_on(engine, work, now_ns):
         return None
     if next is not None and next.is_finished:
         return next
@@ -128,7 +128,7 @@ def by_hand_idle_keys(Engine engine not None):
 def by_hand_join_stay(Engine engine not None, work not None, int64_t now_ns):
     """Whether a round waits for a lease that is handed on here."""
     work_check(work)
-    return engine_join_stay(engine, work, None, now_ns)
+    return turns_join_stay(engine, work, None, now_ns)
 
 
 def by_hand_finish(Engine engine not None, int64_t now_ns):
@@ -173,7 +173,7 @@ def by_hand_all_outgoing(Engine engine not None):
 
 
 def by_hand_begin_close(Engine engine not None, int64_t now_ns):
-    """As the beginning of engine_shut_down: acquires under way are undone."""
+    """As the beginning of blocking_shut_down: acquires under way are undone."""
     engine.is_closed = engine.is_draining = True
     engine_end_acquires(engine, "closed", now_ns)
 
@@ -188,7 +188,7 @@ def by_hand_awaits_replies(Engine engine not None):
 
 
 def by_hand_end_close(Engine engine not None, int64_t now_ns):
-    """As the end of engine_shut_down: the connections are gone, all rounds end."""
+    """As the end of blocking_shut_down: the connections are gone, all rounds end."""
     engine.is_draining = False
     engine_forget_connections(engine, now_ns)
     engine_admit(engine, now_ns)

@@ -158,7 +158,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     cdef list ended, batches = []
     cdef bint collects = pass_begin()
     try:
-        engine_end_idle_keys(self, now_ns)
+        turns_end_idle_keys(self, now_ns)
         ended = engine_open_acquires(self)
         for round in list(self.admissions):
             if round.operation_code == OPERATION_ACQUIRE:
@@ -167,7 +167,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
             elif round_is_release(round):
                 self.admissions.pop(round, None)
                 engine_submit_at_once(self, round, now_ns)
-        engine_end_waiting(self, reason, now_ns)
+        gate_end_waiting(self, reason, now_ns)
         for round in ended:
             if type(round.waiter) is Batch and round.waiter not in batches:
                 batches.append(round.waiter)

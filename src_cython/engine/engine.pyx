@@ -122,7 +122,7 @@ cdef class Engine:
 
     def __del__(self):
         if self.masters is not None and self.generation == current_generation:
-            engine_drain_all(self, clock_ns() + UNDO_NS)
+            blocking_drain_all(self, clock_ns() + UNDO_NS)
 
     def __dealloc__(self):
         buffer_free(&self.command)
@@ -171,7 +171,7 @@ cdef class Engine:
         """Whether a round of this key can wait in a queue; of several it cannot."""
         return (
             type(keys) is not tuple
-            and engine_gate(self, <bytes>engine_keys(self, keys), now_ns) >= 0
+            and gate_master(self, <bytes>engine_keys(self, keys), now_ns) >= 0
             and not wait_queues_are_until(
                 self.queues.polled_ns, engine_keys(self, keys), now_ns
             )

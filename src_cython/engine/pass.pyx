@@ -13,17 +13,17 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         round.is_submitted = True
         round.closed_list = self.closed
         if round.turn is not None and not round.turn.is_open and (
-            engine_wait(self, round, now_ns)
+            turns_wait(self, round, now_ns)
         ):
             return 0
         if round_is_of_released(round):
             return round_give_up(round, NOT_SENT, now_ns)
         if round.permits and round_wants_slot(round):
-            engine_set_slot(self, round, -1, now_ns)
+            gate_set_slot(self, round, -1, now_ns)
         self.counters.rounds += 1
         if round.operation_code == OPERATION_RELEASE:
             round.lease_state = None      # it is sent, and may be deferred for long
-            engine_before_release(self, round, now_ns)
+            turns_before_release(self, round, now_ns)
         elif round.operation_code == OPERATION_ACQUIRE:
             # It waited, and nothing was handed on to it. (As a given token it may be a
             # lease's that was handed on: it is sent as it is.)
@@ -69,8 +69,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         now_ns >= round.turn.until_ns
     ):
         if release.keys is None:
-            engine_end_stay(self, release, now_ns)
-            release.gate = engine_gate(self, round_queue(release), now_ns)
+            gate_end_stay(self, release, now_ns)
+            release.gate = gate_master(self, round_queue(release), now_ns)
     if release.token_uses is not None:
         token_uses_add_round(release)
     return engine_queue(self, release, release.may_hold, True, now_ns)
@@ -250,7 +250,7 @@ cdef bint admission_is_over(
 
 cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1:
     if round.fencing is not None and engine_write_fence(self, round, now_ns) or (
-        engine_hold(self, round, now_ns)
+        turns_hold(self, round, now_ns)
     ):
         return 0
     if not round.is_connecting or round.operation_code == OPERATION_PING:
@@ -271,7 +271,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef int64_t took_ns
     if operation_is(round.operation_code, OPERATION_IS_OF_GATE):
         if round.operation_code == OPERATION_ASK_TURN:
-            engine_on_asked(self, round, now_ns)
+            gate_on_asked(self, round, now_ns)
         return 0
     round_confirm(round, now_ns)
     verdict = round.verdict_code
@@ -304,11 +304,11 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
             round.operation_code == OPERATION_ACQUIRE and not self.is_closed
             and not round.permits      # no slot lingers
         ):
-            engine_recall(self, round, now_ns)
+            turns_recall(self, round, now_ns)
     if round.permits:
-        engine_on_slot_closed(self, round, now_ns)
+        gate_on_slot_closed(self, round, now_ns)
     if round.turn is not None:
-        engine_on_turn_closed(self, round, now_ns)
+        turns_on_closed(self, round, now_ns)
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
@@ -320,12 +320,12 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     if round.operation_code == OPERATION_EXTEND and not round.is_released:
         round.is_rolled_back = True      # not repeated any more: round_may_repeat
     if round.turn is not None:
-        engine_leave_turn(self, round, now_ns)
+        turns_leave(self, round, now_ns)
     if not round.is_opened:
         if round_is_release(round):
             self.counters.rounds += 1
             if round.operation_code == OPERATION_RELEASE:      # else its key stays
-                engine_notify_at_gate(self, round, now_ns)
+                gate_notify(self, round, now_ns)
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:
             round.is_finished = True      # engine_start leaves it alone from now on
@@ -366,7 +366,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     if self.token_uses is not None:      # of another process by now
         self.token_uses = {}
     self.watcher = None
-    engine_end_waiting(self, "the process forked", now_ns)
+    gate_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
         master.leaving = self.queues.leaving
@@ -435,7 +435,7 @@ cdef int engine_submit_work(
     collects = pass_begin()
     try:
         if self.idle_keys:
-            engine_replace_idle_keys(self, work, now_ns)
+            turns_replace_idle_keys(self, work, now_ns)
         work_set_waiter(work, waiter)
         if type(work) is Batch:
             (<Batch>work).is_submitted = True
@@ -454,7 +454,7 @@ cdef int engine_take_events(Engine self) except -1:
     if now_ns >= self.counters.due_ns:
         engine_on_due(self, now_ns)
     if self.has_lingered:
-        engine_check_idle_keys(self, now_ns)
+        turns_check_idle_keys(self, now_ns)
     if self.closed or self.held:
         return engine_finish(self, clock_ns())
 
@@ -527,13 +527,13 @@ cdef int engine_take_bytes(
     master_on_bytes(master, data, now_ns)
     if master.notified:      # others, at our release, mostly after the quorum
         for resource in master.notified:
-            engine_note_contended(self, resource, now_ns)
+            turns_note_contended(self, resource, now_ns)
         master.notified = []
     while master.turns:
-        engine_take_turn(self, master, now_ns)
+        turns_take(self, master, now_ns)
         engine_admit_opened(self, now_ns)
     if master.moved:
-        engine_take_moved(self, master, now_ns)
+        turns_take_moved(self, master, now_ns)
     return engine_review_master(self, master, now_ns) if master.needs_review else 0
 
 
@@ -581,7 +581,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
                 master, 0 if self.is_draining else self.polled_before_ns, now_ns
             )
     engine_admit(self, now_ns)
-    while engine_take_due(self, now_ns):
+    while turns_take_due(self, now_ns):
         engine_admit_opened(self, now_ns)
     engine_open_deferred(self, now_ns)
     if self.queues.due:

@@ -11,7 +11,7 @@
 # for a while: that costs order, nothing else.
 
 
-cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
+cdef int gate_master(Engine self, bytes resource, int64_t now_ns) noexcept:
     # Its index; -1: no master can be one, or no queue is kept.
     cdef Master master
     cdef int i, first
@@ -20,7 +20,7 @@ cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
         moved = wait_queues_moved(self.queues.moved, resource, now_ns)
     if not self.scripts.keeps_queues:
         return -1
-    first = <int>(engine_hash(resource) % <uint64_t>self.vote_count)
+    first = <int>(gate_hash(resource) % <uint64_t>self.vote_count)
     for i in range(self.vote_count):
         master = <Master>self.masters[self.gate_order[(first + i) % self.vote_count]]
         if master.routes is not None:
@@ -32,7 +32,7 @@ cdef int engine_gate(Engine self, bytes resource, int64_t now_ns) noexcept:
     return -1
 
 
-cdef uint64_t engine_hash(bytes resource) noexcept:
+cdef uint64_t gate_hash(bytes resource) noexcept:
     # FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
     cdef uint64_t hashed = 0xCBF29CE484222325ULL
     cdef const uint8_t *at = <const uint8_t *>PyBytes_AS_STRING(resource)
@@ -42,7 +42,7 @@ cdef uint64_t engine_hash(bytes resource) noexcept:
     return hashed ^ (hashed >> 32)
 
 
-cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) except -1:
+cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
     # A release of one key notifies the next in the queue, by its script at the gate.
     # That of a lease notifies whatever key is there, and takes our entry out where
     # nobody waits here: the gate may never have confirmed the entry.
@@ -52,10 +52,10 @@ cdef int engine_notify_at_gate(Engine self, Round release, int64_t now_ns) excep
         release.our_entry = OUR_ENTRY_STAYS if queue is not None and (
             queue.rounds or wait_queue_is_trying(queue)
         ) else OUR_ENTRY_LEAVES
-        release.gate = engine_gate(self, round_queue(release), now_ns)
+        release.gate = gate_master(self, round_queue(release), now_ns)
 
 
-cdef int engine_send_to_gate(
+cdef int gate_send(
     Engine self, int operation, tuple keys, Turn turn, Terms terms, int gate,
     bint by_source, int64_t now_ns,
 ) except -1:
@@ -78,7 +78,7 @@ cdef int engine_send_to_gate(
 # Which slot of a semaphore a round asks for, and what its end says of it (round/key).
 
 
-cdef Slots engine_slots(Engine self, bytes name):
+cdef Slots gate_slots(Engine self, bytes name):
     cdef Slots slots = self.queues.slots.get(name)
     if slots is None:
         slots = Slots.__new__(Slots)
@@ -88,11 +88,11 @@ cdef Slots engine_slots(Engine self, bytes name):
     return slots
 
 
-cdef int engine_set_slot(Engine self, Round round, int slot, int64_t now_ns) except -1:
+cdef int gate_set_slot(Engine self, Round round, int slot, int64_t now_ns) except -1:
     # -1: where to try is for us to say. It counts as taken while it is tried.
     cdef bytes name = round_queue(round)
-    cdef Slots slots = engine_slots(self, name)
-    cdef int start = <int>(engine_hash(round.token) % <uint64_t>round.permits)
+    cdef Slots slots = gate_slots(self, name)
+    cdef int start = <int>(gate_hash(round.token) % <uint64_t>round.permits)
     if not 0 <= slot < round.permits:
         slot = slots_choose(slots, round.permits, start, now_ns)
     if slot < 0:
@@ -101,8 +101,8 @@ cdef int engine_set_slot(Engine self, Round round, int slot, int64_t now_ns) exc
     round.resource = slot_key(name, slot)
 
 
-cdef int engine_on_slot_closed(Engine self, Round round, int64_t now_ns) except -1:
-    cdef Slots slots = engine_slots(self, round_queue(round))
+cdef int gate_on_slot_closed(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Slots slots = gate_slots(self, round_queue(round))
     cdef int slot = round_slot(round)
     cdef bint is_won = round.verdict_code == VERDICT_WON
     if round.operation_code == OPERATION_INSPECT:
@@ -137,50 +137,50 @@ cdef enum:
 cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 
 
-cdef int engine_on_queue(
+cdef int gate_on_queue(
     Engine self, WaitQueue queue, int event, int64_t now_ns
 ) except -1:
-    return engine_do(self, queue, wait_queue_on(queue, event), now_ns)
+    return gate_do(self, queue, wait_queue_on(queue, event), now_ns)
 
 
-cdef int engine_do(Engine self, WaitQueue queue, int action, int64_t now_ns) except -1:
+cdef int gate_do(Engine self, WaitQueue queue, int action, int64_t now_ns) except -1:
     # What a cell of the queue's table demands.
     if action == DO_ASK:
-        return engine_ask(self, queue, now_ns)
+        return gate_ask(self, queue, now_ns)
     if action == DO_ENTER:
-        return engine_ask_in_stay(self, queue, now_ns)
+        return gate_ask_in_stay(self, queue, now_ns)
     if action == DO_OPEN:
-        return engine_open_waiting(self, wait_queue_head(queue), now_ns)
+        return gate_open_waiting(self, wait_queue_head(queue), now_ns)
     if action == DO_TRY:
-        return engine_try(self, queue, now_ns)
+        return gate_try(self, queue, now_ns)
     if action == DO_LEAVE:
-        return engine_leave_queue(self, queue.resource, queue.gate, now_ns)
+        return gate_leave_queue(self, queue.resource, queue.gate, now_ns)
     if action == DO_LOOK_SOON:
-        return engine_set_due(self, queue, now_ns + SOON_NS)
+        return gate_set_due(self, queue, now_ns + SOON_NS)
     if action == DO_LOOK_LATER:
-        return engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+        return gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
 
 
-cdef int engine_open_waiting(Engine self, Round round, int64_t now_ns) except -1:
+cdef int gate_open_waiting(Engine self, Round round, int64_t now_ns) except -1:
     # It is its turn, or the end of its time.
     cdef Turn turn = round.turn
     cdef WaitQueue queue = turn.queue
-    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef int gate = gate_master(self, queue.resource, now_ns)
     cdef Round next = wait_queue_behind(queue, round)
     if round_wants_slot(round):
-        engine_set_slot(self, round, queue.slot, now_ns)
+        gate_set_slot(self, round, queue.slot, now_ns)
     queue.slot = -1
     queue.freed = []      # what the gate notified us of before
     if gate >= 0:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
-    engine_set_queue_gate(self, queue, gate, now_ns)
-    engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    gate_set(self, queue, gate, now_ns)
+    gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     self.opened.append(round)
     turn_spend(round, self.round_trip_ns, now_ns)
     return wait_queue_open(queue, round, next, gate, now_ns)
 
 
-cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # There is no queue: all try once, and poll. Where the connections are gone, too,
     # they wait for the next ones first, as other rounds do.
     cdef Round round
@@ -191,10 +191,10 @@ cdef int engine_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) excep
     for round in rounds:
         turn_spend(round, self.round_trip_ns, now_ns)
         round.turn = None
-    return engine_forget_queue(self, queue)
+    return gate_forget_queue(self, queue)
 
 
-cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
+cdef int gate_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
     # Of all callers: close(), a fork, the end of the loop or the interpreter.
     cdef WaitQueue queue
     cdef Round round
@@ -203,29 +203,29 @@ cdef int engine_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
         queue.rounds = []
         for round in rounds:
             round_give_up(round, reason, now_ns)
-        engine_leave_if_empty(self, queue, now_ns)
+        gate_leave_if_empty(self, queue, now_ns)
 
 
-cdef int engine_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # At once: where nobody waits in here, no thread may come that waits for the time.
     if queue.rounds:
-        return engine_set_due(self, queue, now_ns + SOON_NS)
-    engine_on_queue(self, queue, EVENT_EMPTY, now_ns)
-    return engine_forget_queue(self, queue)
+        return gate_set_due(self, queue, now_ns + SOON_NS)
+    gate_on_queue(self, queue, EVENT_EMPTY, now_ns)
+    return gate_forget_queue(self, queue)
 
 
-cdef int engine_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     if not queue.rounds:
-        return engine_leave_if_empty(self, queue, now_ns)
+        return gate_leave_if_empty(self, queue, now_ns)
     if len(self.queues.by_resource) > 1 and not (
         self.is_routed or wait_queue_is_trying(queue)
     ):
-        return engine_ask_soon(self, queue, now_ns)
-    event = EVENT_TRY_DUE if engine_may_try(queue, now_ns) else EVENT_DUE
-    return engine_on_queue(self, queue, event, now_ns)
+        return gate_ask_soon(self, queue, now_ns)
+    event = EVENT_TRY_DUE if gate_may_try(queue, now_ns) else EVENT_DUE
+    return gate_on_queue(self, queue, event, now_ns)
 
 
-cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
+cdef int gate_forget_queue(Engine self, WaitQueue queue) except -1:
     # A round that is undone late may name a queue that was forgotten before; by now
     # there may be another one of this resource, with others in it.
     if queue.state == QUEUE_AWAY and len(queue.rounds) == 0:
@@ -234,7 +234,7 @@ cdef int engine_forget_queue(Engine self, WaitQueue queue) except -1:
             del self.queues.by_resource[queue.resource]
 
 
-cdef int engine_set_queue_gate(
+cdef int gate_set(
     Engine self, WaitQueue queue, int gate, int64_t now_ns
 ) except -1:
     # Another gate would notify the entry of a turn that nobody waits for there.
@@ -243,21 +243,21 @@ cdef int engine_set_queue_gate(
     if left != gate:
         queue.free_ns = 0
         if wait_queue_on(queue, EVENT_ELSEWHERE) == DO_LEAVE:
-            engine_leave_queue(self, queue.resource, left, now_ns)
+            gate_leave_queue(self, queue.resource, left, now_ns)
 
 
-cdef int engine_leave_queue(
+cdef int gate_leave_queue(
     Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
     if gate >= 0 and engine_at(self, gate, resource).state_code == MASTER_READY:
-        engine_send_to_gate(
+        gate_send(
             self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False),
             LEAVE_TERMS, gate, by_source, now_ns,
         )
 
 
-cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
+cdef bint gate_may_try(WaitQueue queue, int64_t now_ns) noexcept:
     # The first of all asks every master, as if it had its turn: the key may be at the
     # gate alone (a releaser that died half-way), or has expired just now. So does our
     # first where the gate is silent, for a quorum does without it; and those behind,
@@ -272,21 +272,21 @@ cdef bint engine_may_try(WaitQueue queue, int64_t now_ns) noexcept:
     return queue.state == QUEUE_ASKED or now_ns - queue.tried_ns >= every_ns
 
 
-cdef int engine_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Where the gate is silent, the next follows as soon: its place is not known.
     cdef Round head = wait_queue_head(queue)
     if queue.state == QUEUE_ASKED:
         queue.place = 0
     head.turn.is_probe = True
-    return engine_open_waiting(self, head, now_ns)
+    return gate_open_waiting(self, head, now_ns)
 
 
-cdef int engine_set_due(Engine self, Due work, int64_t due_ns) except -1:
+cdef int gate_set_due(Engine self, Due work, int64_t due_ns) except -1:
     work.due_ns = due_ns
-    return engine_add_due(self, due_ns, work)
+    return gate_add_due(self, due_ns, work)
 
 
-cdef int engine_add_due(Engine self, int64_t due_ns, object work) except -1:
+cdef int gate_add_due(Engine self, int64_t due_ns, object work) except -1:
     counters_note_due(self.counters, due_ns)
     return wait_queues_add_due(self.queues, due_ns, work)
 
@@ -310,7 +310,7 @@ cdef enum:
 cdef bytes MOVING = b"4"
 
 
-cdef inline bint engine_may_mark(Engine self, int gate) noexcept:
+cdef inline bint gate_may_mark(Engine self, int gate) noexcept:
     # Of two masters none is slower than a quorum. Who waits for many is in no hurry.
     return (
         (<Master>self.masters[gate]).slowness.is_slow and self.master_count > 2
@@ -350,37 +350,37 @@ cdef bytes PAUSED_ENTRY = b"3"         # its turn was lost often: it wants none
 cdef str QUEUE_OF_ANOTHER = ": is there another use of its key fastredlock:queue:...?"
 
 
-cdef int engine_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Enter its queue, or ask for our place in it.
-    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef int gate = gate_master(self, queue.resource, now_ns)
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
-        return engine_stop_waiting(self, queue, now_ns)
-    return engine_send_questions(self, [queue], gate, now_ns)
+        return gate_stop_waiting(self, queue, now_ns)
+    return gate_send_questions(self, [queue], gate, now_ns)
 
 
-cdef int engine_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Our first is not known at the gate. In a stay the release asks; or the time does.
     if not queue.rounds:
-        return engine_leave_if_empty(self, queue, now_ns)
+        return gate_leave_if_empty(self, queue, now_ns)
     if now_ns >= queue.stay_until_ns:
-        return engine_ask(self, queue, now_ns)
+        return gate_ask(self, queue, now_ns)
     if queue.due_ns <= queue.stay_until_ns:
         return 0
-    return engine_set_due(self, queue, queue.stay_until_ns)
+    return gate_set_due(self, queue, queue.stay_until_ns)
 
 
-cdef WaitQueue engine_end_stay(Engine self, Round release, int64_t now_ns):
+cdef WaitQueue gate_end_stay(Engine self, Round release, int64_t now_ns):
     # Before a release that is sent: those who came in the stay enter the queue there.
     cdef WaitQueue queue = self.queues.by_resource.get(round_queue(release))
     if queue is not None and queue.stay_until_ns != 0:
         queue.stay_until_ns = 0
         if queue.rounds:
-            engine_on_queue(self, queue, EVENT_WAITING, now_ns)
+            gate_on_queue(self, queue, EVENT_WAITING, now_ns)
     return queue
 
 
-cdef int engine_send_questions(
+cdef int gate_send_questions(
     Engine self, list queues, int gate, int64_t now_ns
 ) except -1:
     # Of one queue, or of several together, all with callers.
@@ -393,28 +393,28 @@ cdef int engine_send_questions(
     turn.asked = []
     for queue in queues:
         head = wait_queue_head(queue)
-        arguments += engine_question_arguments(self, queue, gate, now_ns)
+        arguments += gate_question_arguments(self, queue, gate, now_ns)
         turn.asked.append((queue, wait_queue_number(queue)))
         keys.append(queue.resource)
-        engine_set_queue_gate(self, queue, gate, now_ns)
+        gate_set(self, queue, gate, now_ns)
         wait_queue_on(queue, EVENT_ASKED)
-        engine_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+        gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     turn.arguments = tuple(arguments)
     master_subscribe(
         engine_at(self, gate, <bytes>keys[0]), self.queues.waiter, now_ns
     )
-    return engine_send_to_gate(
+    return gate_send(
         self, OPERATION_ASK_TURN, tuple(keys), turn, head.terms, gate, False, now_ns
     )
 
 
-cdef tuple engine_question_arguments(
+cdef tuple gate_question_arguments(
     Engine self, WaitQueue queue, int gate, int64_t now_ns
 ):
     cdef Round head = wait_queue_head(queue)
     cdef bytes how = (
         FIRST_QUESTION if not engine_at(self, gate, queue.resource).is_subscribed
-        else MOVING if engine_may_mark(self, gate)
+        else MOVING if gate_may_mark(self, gate)
         else PAUSED_ENTRY if turn_is_paused(head.turn)
         else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
         else NEW_ENTRY
@@ -424,7 +424,7 @@ cdef tuple engine_question_arguments(
     return turn_waited_us(head.turn.since_ns, now_ns), how
 
 
-cdef int engine_take_answer(
+cdef int gate_take_answer(
     Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
 ) except -1:
     # Whose turn it is in one queue; its first, when it was asked, had this number.
@@ -433,7 +433,7 @@ cdef int engine_take_answer(
     whose, left, place, count = answer
     if whose == TURN_MOVED:
         left_ms = min(max(<object>left, MOVED_LEAST_MS), MOVED_MOST_MS)
-        return engine_on_moved(
+        return gate_on_moved(
             self, queue.resource, gate, now_ns + left_ms * NS_PER_MS, now_ns
         )
     if not wait_queue_is_known(queue) or wait_queue_number(queue) != number:
@@ -445,7 +445,7 @@ cdef int engine_take_answer(
             self.queues.contended_ns.pop(queue.resource, None)
         if head.permits:
             queue.slot = min(max(<object>left, -1), PERMITS_MOST)
-        return engine_on_queue(self, queue, EVENT_OURS, now_ns)
+        return gate_on_queue(self, queue, EVENT_OURS, now_ns)
     queue.place = place
     wait_queue_on(queue, EVENT_NOBODY if place == 0 else EVENT_OTHERS)
     if turn_is_paused(head.turn):
@@ -453,18 +453,18 @@ cdef int engine_take_answer(
             return 0
         head.turn.is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
-    if engine_is_left_free(queue, whose, left_ms, now_ns):
+    if gate_is_left_free(queue, whose, left_ms, now_ns):
         # As if there were no queue: the gate is sent a SET, as each master is, for its
         # script would refuse. Our entry stays there meanwhile.
-        engine_try(self, queue, now_ns)
+        gate_try(self, queue, now_ns)
         head.gate = -1
         return 0
-    return engine_set_due(
-        self, queue, now_ns + engine_again_ns(queue, whose, left_ms, count, now_ns)
+    return gate_set_due(
+        self, queue, now_ns + gate_again_ns(queue, whose, left_ms, count, now_ns)
     )
 
 
-cdef int64_t engine_again_ns(
+cdef int64_t gate_again_ns(
     WaitQueue queue, int whose, int64_t left_ms, object count, int64_t now_ns
 ) except -1:
     # In how long to ask again. A key that is free is another's that was notified, or a
@@ -478,7 +478,7 @@ cdef int64_t engine_again_ns(
         is_far = whose == TURN_OTHER and queue.place > NEAR_PLACE
         return ASK_AGAIN_NS if is_far else TURN_NS
     if head.permits:
-        again_ns = min(again_ns, engine_first_slot_ns(queue, count))
+        again_ns = min(again_ns, gate_first_slot_ns(queue, count))
         return again_ns if left_ms < 0 else min(again_ns, expiry_ns)
     if queue.place == 0:      # perhaps only just, and it has not tried for long
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
@@ -487,7 +487,7 @@ cdef int64_t engine_again_ns(
     return min(again_ns, expiry_ns + TURN_NS * min(queue.place, <int64_t>PLACES_MOST))
 
 
-cdef bint engine_is_left_free(
+cdef bint gate_is_left_free(
     WaitQueue queue, int whose, int64_t left_ms, int64_t now_ns
 ) noexcept:
     # Whether those before us leave a free key alone. One that is there takes it in less
@@ -501,7 +501,7 @@ cdef bint engine_is_left_free(
     return False
 
 
-cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:
+cdef int64_t gate_first_slot_ns(WaitQueue queue, object first_ms) except -1:
     # In how long the first slot has expired. Nobody notifies the first of the queue of
     # that, so each one of it asks then, shortly behind each other, and the gate does.
     # Of a rate all expire, one by one, and each waiter asks for its own.
@@ -513,7 +513,7 @@ cdef int64_t engine_first_slot_ns(WaitQueue queue, object first_ms) except -1:
     return left_ms * NS_PER_MS + AFTER_EXPIRY_NS + queue.place * PLACE_NS
 
 
-cdef int engine_on_queue_refused(
+cdef int gate_on_queue_refused(
     Engine self, WaitQueue queue, Round ask, int64_t now_ns
 ) except -1:
     # By an ACL, or the queue's key is of another type: its callers poll.
@@ -527,7 +527,7 @@ cdef int engine_on_queue_refused(
             "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
         ])
         wait_queues_remember(self.queues.polled_ns, queue.resource, now_ns + POLLED_NS)
-    return engine_stop_waiting(self, queue, now_ns)
+    return gate_stop_waiting(self, queue, now_ns)
 
 
 # --- asking together ------------------------------------------------------------------
@@ -546,15 +546,15 @@ cdef enum:
     TRY_AMONG_NS = 1_000_000_000
 
 
-cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
+cdef int gate_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # By itself, or with the next question of many.
-    cdef int gate = engine_gate(self, queue.resource, now_ns)
+    cdef int gate = gate_master(self, queue.resource, now_ns)
     cdef Questions questions = self.queues.questions.get(gate)
     cdef Round head = wait_queue_head(queue)
     cdef bint is_of_rate = head is not None and head.terms.is_of_rate
     cdef int64_t due_ns
     if gate < 0 or self.is_routed or len(self.queues.by_resource) <= 1:
-        return engine_ask(self, queue, now_ns)
+        return gate_ask(self, queue, now_ns)
     if questions is None:
         questions = self.queues.questions[gate] = Questions.__new__(Questions)
         questions.gate = gate
@@ -565,10 +565,10 @@ cdef int engine_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1
         RATES_EVERY_NS if is_of_rate else QUESTIONS_EVERY_NS
     ))
     if due_ns < questions.due_ns:
-        engine_set_due(self, questions, due_ns)
+        gate_set_due(self, questions, due_ns)
 
 
-cdef int engine_ask_together(
+cdef int gate_ask_together(
     Engine self, Questions questions, int64_t now_ns
 ) except -1:
     # Those that were asked about meanwhile have a time of their own again.
@@ -578,23 +578,23 @@ cdef int engine_ask_together(
     questions.asked_ns = now_ns
     questions.due_ns = NEVER_NS
     if questions.queues:
-        engine_set_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
+        gate_set_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
     engine_open_due(self, False, now_ns)
     for queue in drained:
         if queue.due_ns != NEVER_NS:
             continue
         if wait_queue_is_trying(queue) or not queue.rounds:
-            engine_on_due_queue(self, queue, now_ns)
-        elif engine_gate(self, queue.resource, now_ns) != questions.gate:
-            engine_ask_soon(self, queue, now_ns)
-        elif engine_may_try_among(self, questions, queue, now_ns):
-            engine_try(self, queue, now_ns)
+            gate_on_due_queue(self, queue, now_ns)
+        elif gate_master(self, queue.resource, now_ns) != questions.gate:
+            gate_ask_soon(self, queue, now_ns)
+        elif gate_may_try_among(self, questions, queue, now_ns):
+            gate_try(self, queue, now_ns)
         else:
             asked.append(queue)
-    return engine_send_questions(self, asked, questions.gate, now_ns)
+    return gate_send_questions(self, asked, questions.gate, now_ns)
 
 
-cdef bint engine_may_try_among(
+cdef bint gate_may_try_among(
     Engine self, Questions questions, WaitQueue queue, int64_t now_ns
 ) noexcept:
     # The gates in turn, and so do the queues of each; at first not all at once.
@@ -602,14 +602,14 @@ cdef bint engine_may_try_among(
     if (
         now_ns - questions.tried_ns < every_ns
         or now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS
-        or not engine_may_try(queue, now_ns)
+        or not gate_may_try(queue, now_ns)
     ):
         return False
     questions.tried_ns = self.queues.tried_ns = now_ns
     return True
 
 
-cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
+cdef int gate_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
     # The gate has answered ASK_TURN, or has not. Of several, a queue that is refused is
     # asked about by itself. A refusal of the whole may be that of one, or of all.
     cdef WaitQueue queue
@@ -625,18 +625,18 @@ cdef int engine_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         return 0
     for queue, number in ask.turn.asked:
         if answers is not None and (ask.keys is None or answers[at] != TURN_REFUSED):
-            engine_take_answer(
+            gate_take_answer(
                 self, queue, number, ask.gate, answers[at:at + 4], now_ns
             )
         elif ask.keys is not None:
             if queue.rounds and not wait_queue_is_trying(queue):
-                engine_ask(self, queue, now_ns)
+                gate_ask(self, queue, now_ns)
         elif ask.gate == queue.gate:
-            engine_on_queue_refused(self, queue, ask, now_ns)
+            gate_on_queue_refused(self, queue, ask, now_ns)
         at += 4
 
 
-cdef int engine_on_moved(
+cdef int gate_on_moved(
     Engine self, bytes resource, int gate, int64_t until_ns, int64_t now_ns
 ) except -1:
     # The gate has replied that the queue is not there. Nor is our entry: who waits goes
@@ -649,5 +649,5 @@ cdef int engine_on_moved(
     if wait_queue_on(queue, EVENT_MOVED) != DO_ASK or not queue.rounds:
         return 0
     if len(self.queues.by_resource) <= MARKED_MOST:
-        return engine_ask(self, queue, now_ns)
-    return engine_ask_soon(self, queue, now_ns)
+        return gate_ask(self, queue, now_ns)
+    return gate_ask_soon(self, queue, now_ns)

@@ -9,7 +9,7 @@ cdef enum:
     GATE_SCRIPT_NS = 100_000_000
 
 
-cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
+cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     # Whether its caller waits for more: it was repeated at one master, which did not
     # know its script, or whose connection was cut. The others will hardly be better
     # off, and to a master that is not read nothing is sent again. They have twice as
@@ -63,7 +63,7 @@ cdef bint engine_hold(Engine self, Round release, int64_t now_ns) except -1:
 # While a key is idle, recalls have to be read: by an event loop, or a thread (`watch`).
 
 
-cdef bint engine_linger(Engine self, Round release, int64_t now_ns) except -1:
+cdef bint turns_linger(Engine self, Round release, int64_t now_ns) except -1:
     # Whether the key of what is released becomes idle. This may be outside of a pass:
     # from the last look on nothing can fail or run a finalizer. Mostly the place
     # is there.
@@ -75,32 +75,32 @@ cdef bint engine_linger(Engine self, Round release, int64_t now_ns) except -1:
     idle = self.idle_keys.get(grant.resource)
     until_ns = round_lingers_until_ns(grant, now_ns)
     if idle is None or self.watcher is None or until_ns < idle.due_ns:
-        if not engine_may_linger(self, grant, now_ns):
+        if not turns_may_linger(self, grant, now_ns):
             return False
         if idle is None:
             idle = self.idle_keys.setdefault(grant.resource, idle_key_new(grant))
         if until_ns < idle.due_ns:
-            engine_set_due(self, idle, until_ns)
+            gate_set_due(self, idle, until_ns)
         if (
-            not engine_is_watched(self)
+            not turns_is_watched(self)
             or self.idle_keys.get(grant.resource) is not idle
         ):
             return False
     if idle.is_idle or is_exiting or self.is_closed or release.is_submitted or (
-        not engine_may_linger(self, grant, now_ns)
+        not turns_may_linger(self, grant, now_ns)
     ):
         return False
     self.has_lingered = True
     round_open(release, now_ns)
     idle_key_begin(idle, grant, until_ns, now_ns)
-    engine_end_here(self, release, now_ns)
+    turns_end_here(self, release, now_ns)
     return True
 
 
-cdef bint engine_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
+cdef bint turns_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
     # Its gate has to have the key, as far as is known, or a recall would not find us;
     # and nobody to wait.
-    cdef int gate = engine_gate(self, grant.resource, now_ns)
+    cdef int gate = gate_master(self, grant.resource, now_ns)
     return (
         gate >= 0 and (grant.may_hold >> gate) & 1
         and grant.cells[gate].vote in (VOTE_GRANTED, VOTE_PENDING)
@@ -111,7 +111,7 @@ cdef bint engine_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
     )
 
 
-cdef bint engine_is_watched(Engine self) except -1:
+cdef bint turns_is_watched(Engine self) except -1:
     # Whether recalls are read by now. A thread that is only started here may find one
     # that came before, while the lease was held: the next key lingers.
     if self.watcher is not None or self.watch is None or is_exiting:
@@ -127,7 +127,7 @@ cdef bint engine_is_watched(Engine self) except -1:
     return self.driver is not None and self.watcher is not None
 
 
-cdef void engine_end_here(Engine self, Round round, int64_t now_ns) noexcept:
+cdef void turns_end_here(Engine self, Round round, int64_t now_ns) noexcept:
     # Nobody was asked: it counts as ended, and teaches nothing of any master.
     if round.operation_code == OPERATION_RELEASE:
         round.may_hold = 0
@@ -136,7 +136,7 @@ cdef void engine_end_here(Engine self, Round round, int64_t now_ns) noexcept:
     self.counters.ended[round.operation_code][VERDICT_WON] += 1
 
 
-cdef bint engine_take_idle_key(Engine self, Round next, int64_t now_ns) noexcept:
+cdef bint turns_take_idle_key(Engine self, Round next, int64_t now_ns) noexcept:
     # Whether this acquire has a key that was idle here: it is won.
     cdef IdleKey idle = self.idle_keys.get(next.resource)
     if idle is None or not idle.is_idle or now_ns >= idle.until_ns or (
@@ -146,12 +146,12 @@ cdef bint engine_take_idle_key(Engine self, Round next, int64_t now_ns) noexcept
         return False
     idle.is_idle = False
     round_hand_on(idle.round, next, now_ns)
-    engine_end_here(self, next, now_ns)
+    turns_end_here(self, next, now_ns)
     self.counters.lingered += 1
     return True
 
 
-cdef int engine_end_idle_key(Engine self, IdleKey idle, int64_t now_ns) except -1:
+cdef int turns_end_idle_key(Engine self, IdleKey idle, int64_t now_ns) except -1:
     # By source: nobody may read NOSCRIPT.
     cdef Round release
     if not idle.is_idle:
@@ -160,32 +160,32 @@ cdef int engine_end_idle_key(Engine self, IdleKey idle, int64_t now_ns) except -
     idle.is_idle = False
     release.is_submitted = True
     self.counters.rounds += 1
-    engine_notify_at_gate(self, release, now_ns)
+    gate_notify(self, release, now_ns)
     self.is_notifying = True
     engine_queue(self, release, <uint64_t>-1, True, now_ns)
     engine_open_deferred(self, now_ns)      # no call may come that does
 
 
-cdef int engine_end_idle_keys(Engine self, int64_t now_ns) except -1:
+cdef int turns_end_idle_keys(Engine self, int64_t now_ns) except -1:
     cdef bint collects = pass_begin()
     try:
         for idle in list(self.idle_keys.values()):
-            engine_end_idle_key(self, <IdleKey>idle, now_ns)
+            turns_end_idle_key(self, <IdleKey>idle, now_ns)
         self.idle_keys.clear()
     finally:
         pass_end(collects)
 
 
-cdef int engine_check_idle_keys(Engine self, int64_t now_ns) except -1:
+cdef int turns_check_idle_keys(Engine self, int64_t now_ns) except -1:
     # A master that a connection was lost to, or that refuses our channel, tells of no
     # recall any more. Releases that were lost with it are sent though no call comes.
     if self.deaf_epoch != self.counters.deaf_epoch:
         self.deaf_epoch = self.counters.deaf_epoch
-        engine_end_idle_keys(self, now_ns)
+        turns_end_idle_keys(self, now_ns)
         engine_open_deferred(self, now_ns)
 
 
-cdef int engine_replace_idle_keys(Engine self, object work, int64_t now_ns) except -1:
+cdef int turns_replace_idle_keys(Engine self, object work, int64_t now_ns) except -1:
     # Before an acquire is sent for what is idle here.
     cdef Round round
     for round in (<Batch>work).rounds if type(work) is Batch else (work,):
@@ -193,10 +193,10 @@ cdef int engine_replace_idle_keys(Engine self, object work, int64_t now_ns) exce
             for key in round.keys or (round.resource,):
                 idle = self.idle_keys.get(key)
                 if idle is not None:
-                    engine_end_idle_key(self, <IdleKey>idle, now_ns)
+                    turns_end_idle_key(self, <IdleKey>idle, now_ns)
 
 
-cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
+cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
     # Whoever leaves a queue, or never was in it, recalls the key: at a master that has
     # it, which its gate may not. Not by source: it may get lost.
     cdef Master master
@@ -208,12 +208,12 @@ cdef int engine_recall(Engine self, Round refused, int64_t now_ns) except -1:
             master.state_code == MASTER_READY and master.may_queue
         ):
             at = master.index
-            if at == engine_gate(self, refused.resource, now_ns):
+            if at == gate_master(self, refused.resource, now_ns):
                 break
     for key in refused.keys or (refused.resource,):
         queue = self.queues.by_resource.get(key)
         if queue is None or (<WaitQueue>queue).gate != at:
-            engine_leave_queue(self, key, at, now_ns, by_source=False)
+            gate_leave_queue(self, key, at, now_ns, by_source=False)
 
 
 # --- turns ----------------------------------------------------------------------------
@@ -232,7 +232,7 @@ cdef enum:
     SLOT_STAY_NS = 2_000_000
 
 
-cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except -1:
+cdef int turns_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     # A round that waited has its verdict. Lost, its caller mostly comes back at once.
     # Beside a slot that is won there are others, which other processes release, or
     # which expire: of a rate nobody is notified.
@@ -248,10 +248,10 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         if round.verdict_code == VERDICT_TAKEN and (
             now_ns < turn.until_ns - LAST_ROUND_NS
         ):
-            return engine_do(self, queue, action, now_ns)
-        return engine_leave_if_empty(self, queue, now_ns)
+            return gate_do(self, queue, action, now_ns)
+        return gate_leave_if_empty(self, queue, now_ns)
     if not queue.is_alone:
-        engine_note_contended(self, queue.resource, now_ns)
+        turns_note_contended(self, queue.resource, now_ns)
     queue.stay_until_ns = round.opened_ns + min(
         self.cohort_ns, SLOT_STAY_NS if round.permits else NEVER_NS
     )
@@ -259,20 +259,20 @@ cdef int engine_on_turn_closed(Engine self, Round round, int64_t now_ns) except 
         freed = queue.freed
         queue.freed = []
         if freed and queue.state == QUEUE_FIRST:  # else the gate has notified another
-            return engine_open_slot(self, queue, <int>freed[-1], now_ns)
+            return turns_open_slot(self, queue, <int>freed[-1], now_ns)
         if round.terms.is_of_rate:
-            return engine_ask(self, queue, now_ns)
-    return engine_do(self, queue, action, now_ns)
+            return gate_ask(self, queue, now_ns)
+    return gate_do(self, queue, action, now_ns)
 
 
-cdef int engine_note_contended(Engine self, bytes resource, int64_t now_ns) except -1:
+cdef int turns_note_contended(Engine self, bytes resource, int64_t now_ns) except -1:
     # Others want it: for a while our next callers queue without a first try.
     return wait_queues_remember(
         self.queues.contended_ns, resource, now_ns + CONTENDED_NS
     )
 
 
-cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
+cdef int turns_take(Engine self, Master master, int64_t now_ns) except -1:
     # A gate has notified this process of its turn: the first that was not granted.
     cdef bytes resource = master.turns.pop(0)
     cdef int slot = -1
@@ -288,30 +288,30 @@ cdef int engine_take_turn(Engine self, Master master, int64_t now_ns) except -1:
         if slot >= 0 and slot != round_slot(queue.trying):
             queue.freed.append(slot)
         return 0
-    if queue is None and engine_is_called(self, resource, now_ns):
+    if queue is None and turns_is_called(self, resource, now_ns):
         return 0
     if queue is None or not queue.rounds:
         self.counters.turns_missed += 1
-        return engine_pass_on(self, resource, master, now_ns)
+        return turns_pass_on(self, resource, master, now_ns)
     self.counters.turns_told += 1
     queue.is_alone = False
     wait_queue_head(queue).turn.is_notified = True
-    return engine_open_slot(self, queue, slot, now_ns)
+    return turns_open_slot(self, queue, slot, now_ns)
 
 
-cdef int engine_open_slot(
+cdef int turns_open_slot(
     Engine self, WaitQueue queue, int slot, int64_t now_ns
 ) except -1:
     # The first here has its turn: for a lock, -1, or for this slot. Where it may not
     # have that one, or none is known, the gate replies which.
     cdef Round head = wait_queue_head(queue)
     if not round_may_have_slot(head, slot):
-        return engine_ask(self, queue, now_ns)
+        return gate_ask(self, queue, now_ns)
     queue.slot = slot
-    return engine_open_waiting(self, head, now_ns)
+    return gate_open_waiting(self, head, now_ns)
 
 
-cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1:
+cdef int turns_take_moved(Engine self, Master master, int64_t now_ns) except -1:
     # By scripts of the gate that have set or released a key there. The next gate
     # notifies who waits for a release; not under a token that the caller may use again
     # by now. Nobody waits for its reply: so by source.
@@ -319,14 +319,14 @@ cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1
     cdef int gate
     for round in master.moved:
         resource = round_queue(round)
-        engine_on_moved(self, resource, master.index, now_ns + MOVED_NS, now_ns)
-        gate = engine_gate(self, resource, now_ns)
+        gate_on_moved(self, resource, master.index, now_ns + MOVED_NS, now_ns)
+        gate = gate_master(self, resource, now_ns)
         if round.operation_code == OPERATION_RELEASE and gate >= 0 and (
             self.token_uses is None
         ):
-            engine_note_contended(self, resource, now_ns)
+            turns_note_contended(self, resource, now_ns)
             notifying = engine_new_release(self, round, round.terms)
-            engine_notify_at_gate(self, notifying, now_ns)
+            gate_notify(self, notifying, now_ns)
             self.is_notifying = True
             notifying.may_hold = <uint64_t>1 << gate
             notifying.lease_state = round
@@ -334,7 +334,7 @@ cdef int engine_take_moved(Engine self, Master master, int64_t now_ns) except -1
     master.moved = []
 
 
-cdef int engine_pass_on(
+cdef int turns_pass_on(
     Engine self, bytes resource, Master master, int64_t now_ns
 ) except -1:
     # A turn that nobody waits for goes to the next at once. A gate that sends thousands
@@ -346,10 +346,10 @@ cdef int engine_pass_on(
     master.missed += 1
     if master.missed > MISSED_MOST:
         return 0
-    return engine_leave_queue(self, resource, master.index, now_ns)
+    return gate_leave_queue(self, resource, master.index, now_ns)
 
 
-cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
+cdef bint turns_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     # No turn. "!": somebody wants an idle key of ours, or one that will not be idle
     # when it is released. Or the gate has doubts whether those before us are alive, and
     # asks us to reply at once ("~"), or to look whether they came, when their time is
@@ -358,10 +358,10 @@ cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     cdef WaitQueue queue
     if push.startswith(RECALL):
         resource = push[len(RECALL):]
-        engine_note_contended(self, resource, now_ns)
+        turns_note_contended(self, resource, now_ns)
         idle = self.idle_keys.get(resource)
         if idle is not None:
-            engine_end_idle_key(self, <IdleKey>idle, now_ns)
+            turns_end_idle_key(self, <IdleKey>idle, now_ns)
         return True
     queue = self.queues.by_resource.get(push[1:])
     if queue is None or push[:1] not in (b"~", b"?"):
@@ -370,26 +370,26 @@ cdef bint engine_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     if not queue.rounds:
         return True
     if push[:1] == b"~":
-        engine_on_queue(self, queue, EVENT_CALLED, now_ns)
+        gate_on_queue(self, queue, EVENT_CALLED, now_ns)
     elif queue.state != QUEUE_ASKED and not wait_queue_is_trying(queue):
-        engine_set_due(self, queue, min(queue.due_ns, now_ns + TURN_NS))
+        gate_set_due(self, queue, min(queue.due_ns, now_ns + TURN_NS))
     return True
 
 
-cdef int engine_before_release(Engine self, Round release, int64_t now_ns) except -1:
+cdef int turns_before_release(Engine self, Round release, int64_t now_ns) except -1:
     # Those who came in a stay enter the queue. Where our first waits longest of all, it
     # is opened: it follows this release in the same write. Else the gate notifies.
     cdef WaitQueue queue
     if release.keys is None and self.queues.by_resource:
-        queue = engine_end_stay(self, release, now_ns)
+        queue = gate_end_stay(self, release, now_ns)
         if queue is not None and queue.state == QUEUE_FIRST and (
-            queue.gate == engine_gate(self, queue.resource, now_ns)
+            queue.gate == gate_master(self, queue.resource, now_ns)
             and round_may_have_slot(wait_queue_head(queue), round_slot(release))
         ):
             self.counters.handed_over += 1
-            engine_note_contended(self, queue.resource, now_ns)
-            return engine_open_slot(self, queue, round_slot(release), now_ns)
-    return engine_notify_at_gate(self, release, now_ns)
+            turns_note_contended(self, queue.resource, now_ns)
+            return turns_open_slot(self, queue, round_slot(release), now_ns)
+    return gate_notify(self, release, now_ns)
 
 
 # --- waiting --------------------------------------------------------------------------
@@ -405,11 +405,11 @@ cdef enum:
     AT_LEAST_NS = 100_000
 
 
-cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
+cdef bint turns_wait(Engine self, Round round, int64_t now_ns) except -1:
     # Whether it waits; where no queue is kept it is as a round without a turn.
     cdef bytes resource = round_queue(round)
     cdef WaitQueue queue
-    if engine_gate(self, resource, now_ns) < 0 or (
+    if gate_master(self, resource, now_ns) < 0 or (
         wait_queues_are_until(self.queues.polled_ns, resource, now_ns)
     ):
         round.turn = None
@@ -417,11 +417,11 @@ cdef bint engine_wait(Engine self, Round round, int64_t now_ns) except -1:
     queue = self.queues.by_resource.get(resource)
     if queue is None:
         queue = self.queues.by_resource[resource] = wait_queue_new(resource, now_ns)
-    engine_enter_queue(self, queue, round, now_ns)
+    turns_enter_queue(self, queue, round, now_ns)
     return True
 
 
-cdef int engine_enter_queue(
+cdef int turns_enter_queue(
     Engine self, WaitQueue queue, Round round, int64_t now_ns
 ) except -1:
     cdef Turn turn = round.turn
@@ -433,26 +433,26 @@ cdef int engine_enter_queue(
     elif turn.is_kept and wait_queue_head(queue) is round:
         wait_queue_on(queue, EVENT_BACK)
     if turn.until_ns != NEVER_NS:
-        engine_add_due(self, turn.until_ns, round)
+        gate_add_due(self, turn.until_ns, round)
     self.counters.waits += not turn.has_waited
     if not turn.is_kept:
-        return engine_on_queue(self, queue, EVENT_WAITING, now_ns)
-    engine_add_due(self, now_ns + max(
+        return gate_on_queue(self, queue, EVENT_WAITING, now_ns)
+    gate_add_due(self, now_ns + max(
         self.round_trip_ns, max(<int64_t>AT_LEAST_NS, turn.pause_ns)
     ), round)
-    return engine_ask(self, queue, now_ns) if turn_is_paused(turn) else 0
+    return gate_ask(self, queue, now_ns) if turn_is_paused(turn) else 0
 
 
-cdef int engine_leave_turn(Engine self, Round round, int64_t now_ns) except -1:
+cdef int turns_leave(Engine self, Round round, int64_t now_ns) except -1:
     # Its caller has given it up.
     cdef WaitQueue queue = round.turn.queue
     if queue is None:
         return 0
-    engine_do(self, queue, wait_queue_leave(queue, round), now_ns)
-    return engine_forget_queue(self, queue)
+    gate_do(self, queue, wait_queue_leave(queue, round), now_ns)
+    return gate_forget_queue(self, queue)
 
 
-cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
+cdef bint turns_take_due(Engine self, int64_t now_ns) except -1:
     # The first that the time opens, or asks again; whether there was one.
     cdef Turn turn
     cdef IdleKey idle
@@ -461,20 +461,20 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
         return False
     if type(work) is WaitQueue:
         (<WaitQueue>work).due_ns = NEVER_NS
-        engine_on_due_queue(self, <WaitQueue>work, now_ns)
+        gate_on_due_queue(self, <WaitQueue>work, now_ns)
     elif type(work) is Questions:
-        engine_ask_together(self, <Questions>work, now_ns)
+        gate_ask_together(self, <Questions>work, now_ns)
     elif type(work) is IdleKey:
         idle = <IdleKey>work
         if idle.is_idle and now_ns < idle.until_ns:
-            engine_set_due(self, idle, idle.until_ns)
+            gate_set_due(self, idle, idle.until_ns)
         elif self.idle_keys.get(idle.round.resource) is idle:
             del self.idle_keys[idle.round.resource]
-            engine_end_idle_key(self, idle, now_ns)
+            turns_end_idle_key(self, idle, now_ns)
     else:
         turn = (<Round>work).turn
         if turn.is_kept or now_ns >= turn.until_ns:
-            engine_open_waiting(self, <Round>work, now_ns)
+            gate_open_waiting(self, <Round>work, now_ns)
     return True
 
 
@@ -490,14 +490,14 @@ cdef bint engine_take_due(Engine self, int64_t now_ns) except -1:
 # two of its passes.
 
 
-cdef inline bint engine_may_need_no_master(Engine self, object work) noexcept:
+cdef inline bint turns_may_need_no_master(Engine self, object work) noexcept:
     # One look, for what is no lock of this process alone.
     return len(self.queues.by_resource) > 0 or len(self.idle_keys) > 0 or (
         type(work) is Round and (<Round>work).terms.linger_ns != 0
     )
 
 
-cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
+cdef bint turns_hand_on(Engine self, object work, int64_t now_ns) except -1:
     # Whether a round needed no master: an acquire of what is idle here; a release where
     # the next caller here has its lease, or its key is idle.
     cdef Round round
@@ -505,18 +505,18 @@ cdef bint engine_hand_on(Engine self, object work, int64_t now_ns) except -1:
         return False
     round = <Round>work
     if round.operation_code == OPERATION_ACQUIRE:
-        return len(self.idle_keys) > 0 and engine_take_idle_key(self, round, now_ns)
+        return len(self.idle_keys) > 0 and turns_take_idle_key(self, round, now_ns)
     return (
         round.operation_code == OPERATION_RELEASE and round.lease_state is not None
         and not is_exiting      # the next thread may be stopped before it is awake
         and (
-            engine_hand_to_next(self, round, now_ns)
-            or engine_linger(self, round, now_ns)
+            turns_hand_to_next(self, round, now_ns)
+            or turns_linger(self, round, now_ns)
         )
     )
 
 
-cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except -1:
+cdef bint turns_hand_to_next(Engine self, Round release, int64_t now_ns) except -1:
     cdef Round grant = <Round>release.lease_state, next
     cdef WaitQueue queue
     if self.cohort_ns == 0 or not self.queues.by_resource:
@@ -534,19 +534,19 @@ cdef bint engine_hand_to_next(Engine self, Round release, int64_t now_ns) except
     round_open(release, now_ns)
     wait_queue_remove(queue, next)
     round_hand_on(grant, next, now_ns)
-    engine_end_here(self, release, now_ns)
-    engine_end_here(self, next, now_ns)
+    turns_end_here(self, release, now_ns)
+    turns_end_here(self, next, now_ns)
     self.counters.handed_on += 1
     if next.waiter is None or type(next.waiter) is Follower and (
         not (<Follower>next.waiter).is_waiting
     ):      # it leads, and sleeps
-        engine_rouse(self)
+        turns_rouse(self)
     waiter, next.waiter = next.waiter, None
     waiter_wake(waiter)
     return True
 
 
-cdef bint engine_join_stay(
+cdef bint turns_join_stay(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
     # Whether a round waits now for a lease that is handed on here: nothing is sent, and
@@ -565,12 +565,12 @@ cdef bint engine_join_stay(
         return False
     round.waiter = waiter
     round.closed_list = self.closed
-    engine_enter_queue(self, queue, round, -1)      # of the stay: nothing is sent
+    turns_enter_queue(self, queue, round, -1)      # of the stay: nothing is sent
     round.is_submitted = True
     return True
 
 
-cdef void engine_rouse(Engine self) noexcept:
+cdef void turns_rouse(Engine self) noexcept:
     # A leader looks at its round, and at what is due, again: in poll, or about to be.
     self.counters.due_ns = 0
     self.leadership.waker.has_followers = 1

@@ -218,7 +218,7 @@ class Driver:
         process.judge.on_shut(process)
         by_hand_begin_close(engine, process.now_ns())
         process.open_due()
-        closer.is_shielded = True  # engine_drain looks at no signals
+        closer.is_shielded = True  # blocking_drain looks at no signals
         now_ns = process.now_ns()
         until_ns = now_ns + CLOSE_MOST_NS
         while by_hand_awaits_replies(engine) and now_ns < deadline_ns:
@@ -235,7 +235,7 @@ class Driver:
         process.drop_connections()
         self._wake_answered()
 
-    # --- engine_step ------------------------------------------------------------------
+    # --- blocking_step ------------------------------------------------------------------
 
     def _step(self, limit_ns: int) -> Steps:
         process = self._process

@@ -30,7 +30,7 @@ MAY_RUN_PYTHON = re.compile(
 # They call functions of C alone: methods of lists, sets and texts, heapq, zip, a class
 # of the core; and format what is a str, or a float.
 OF_C = {
-    *("engine_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
+    *("gate_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
     *("error_text", "master_on_other_reply"),
     *("master_health", "master_node", "routes_number", "routes_on_redirect"),
     *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
@@ -49,7 +49,7 @@ IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "blocking_run_work", "leader_await"),
     *("master_begin_preparing", "preparing_begin"),
     *("master_set_place", "master_encoded", "engine_figures"),
-    "engine_is_watched",
+    "turns_is_watched",
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
 AT_THE_EXIT = {
