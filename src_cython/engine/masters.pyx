@@ -437,7 +437,7 @@ cdef int engine_queue(
     if self.is_routed:
         group = engine_group(self, round)
         for master in group:
-            if master.routes is not None and now_ns - master.asked_ns > SILENT_NS:
+            if master.routes is not None and master_was_silent(master, now_ns):
                 master_ask_replication(master, now_ns)
     for master in group:
         if (masters >> master.index) & 1:

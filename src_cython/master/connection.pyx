@@ -712,10 +712,16 @@ cdef int master_doubt(Master self, int64_t now_ns) except -1:
         return master_on_lost(self, "was silent for long", now_ns)
 
 
+cdef bint master_was_silent(Master self, int64_t now_ns) noexcept:
+    # An answer to a question that is under way comes before that of the next command.
+    return now_ns - max(self.asked_ns, self.questioned_ns) > SILENT_NS
+
+
 cdef int master_ask_replication(Master self, int64_t now_ns) except -1:
     # It may have been replaced and put back meanwhile, by hand within 15 ms. A primary
     # that becomes a replica closes no connection, and one that becomes a primary again
     # has no keys of its own.
+    self.questioned_ns = now_ns
     return master_ask(self, ENTRY_REPLICATION, (b"INFO", b"replication"), now_ns)
 
 

@@ -383,7 +383,7 @@ cdef int master_on_redirect(
             entry.form = FORM_SCRIPT
         master_doubt(node, now_ns)
         if node.state_code == MASTER_READY:
-            if now_ns - node.asked_ns > SILENT_NS:
+            if master_was_silent(node, now_ns):
                 master_ask_replication(node, now_ns)
             if asks:
                 master_ask(node, ENTRY_LOAD, (b"ASKING",), now_ns)
