@@ -44,10 +44,13 @@ async def cold(
         return {"served": sum(served), "s": perf_counter() - began, "cpu_s": cpu}
 
 
-async def crowd(urls: Sequence[str], *, count: int, seconds: float) -> dict[str, Any]:
+async def crowd(
+    urls: Sequence[str], *, count: int, seconds: float, **options: Any
+) -> dict[str, Any]:
     """Let so many tasks take and release, each a lock of its own, all the time."""
     times: list[float] = []
-    async with FastRedlock(urls, ttl=_TTL) as locks:
+    pairs = 0
+    async with FastRedlock(urls, **{"ttl": _TTL} | options) as locks:
 
         async def one(name: str) -> None:
             while perf_counter() < until:
@@ -62,8 +65,10 @@ async def crowd(urls: Sequence[str], *, count: int, seconds: float) -> dict[str,
             cpu, began = process_time(), perf_counter()
             until = began + length
             await asyncio.gather(*map(one, names))
+            pairs += len(times)
         took, cpu = perf_counter() - began, process_time() - cpu
     return {
+        "pairs": pairs,  # those of the warm-up as well
         "pairs_per_s": len(times) / took,
         "cpu_us": cpu / len(times) * 1e6,
         "p99_ms": quantiles(times, n=100)[-1] * 1e3,
