@@ -235,7 +235,7 @@ class Driver:
         process.drop_connections()
         self._wake_answered()
 
-    # --- blocking_step ------------------------------------------------------------------
+    # --- blocking_step ----------------------------------------------------------------
 
     def _step(self, limit_ns: int) -> Steps:
         process = self._process
