@@ -68,7 +68,9 @@ cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
         engine_take_events(self)
     if self.leadership.waker.has_followers:
         blocking_take_followers(self)
-    if self.is_closed and not (was_closed and engine_is_connected_or_deferring(self)):
+    if self.closed or self.is_closed and not (
+        was_closed and engine_is_connected_or_deferring(self)
+    ):
         limit_ns = 0      # just now, by one of these followers; or nothing will come
     engine_before_write(self)
     engine_before_nogil(self)

@@ -15,11 +15,13 @@ from statistics import median
 import pytest
 
 from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Retry
+from fastredlock import _core as core
+from fastredlock._core import Verdict
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all, settled_values
-from tests.support.masters import pause
+from tests.support.masters import pause, resume
 from tests.support.proxy import Proxy, set_each
 from tests.support.threads import Interrupt, alarm, beside, in_threads
 from tests.support.waiting import stopwatch, wait_until
@@ -130,6 +132,26 @@ def test_close_when_another_thread_waits_for_a_taken_lock_then_it_says_closed(
     with waiting(locks, rounds=3) as ((waiter,), _):
         locks.close()
         assert str(waiter.exception(5)) == "this FastRedlock is closed"
+
+
+def test_follower_when_its_round_ends_at_once_then_it_does_not_wait_for_the_leader(
+    make_locks: MakeLocks, masters: LocalMasters
+) -> None:
+    """Seen: a keeper's renewal of a lease that was released slept as the leader did."""
+    locks = make_locks(masters.urls, round_timeout=2)
+    engine, terms = locks._driver.engine, locks._driver.settings.default_terms
+    lease = granted(locks.acquire(KEY))
+    lease.release()
+    pause(masters, 5)
+    with beside(lambda: locks.acquire("other", timeout=0)):
+        assert wait_until(lambda: engine.counters.rounds == 3)  # that one leads...
+        for _ in range(5):
+            time.sleep(0.05)  # ...and is in its poll
+            renewal = engine.new_extension(lease._round, terms)
+            with stopwatch() as elapsed:
+                core.blocking_run(engine, renewal)
+                assert (renewal.verdict, elapsed() < 0.9) == (Verdict.UNREACHABLE, True)
+        resume(masters, 5)
 
 
 @pytest.mark.slow

@@ -238,10 +238,11 @@ class Driver:
     # --- blocking_step ----------------------------------------------------------------
 
     def _step(self, limit_ns: int) -> Steps:
-        process = self._process
-        if self._followers:
+        process, followers = self._process, self._followers
+        if followers:
             yield from self._take_followers()
-        if self._engine.is_closed and not any(process.connections):
+        is_over = any(each and each.closed_ns for how, each in followers if how == RUN)
+        if is_over or (self._engine.is_closed and not any(process.connections)):
             limit_ns = 0  # just now, by one of these followers: nothing will come
         self._flush()
         if not (process.readable or self._followers):

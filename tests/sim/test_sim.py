@@ -56,7 +56,7 @@ def test_schedules_when_an_assumption_is_broken_then_find_a_violation(
 
 FAULTS = (
     *(704805, 905174, 705967, 705981, 794413, 944078, 971046, 1031462),
-    *(1095708, 1107180, 1112459, 3017071, 4004127),
+    *(1095708, 1107180, 1112459, 3017071, 4004127, 4063562),
 )
 FAULTS_OF_SLOTS = (73, 170, 557, 3520, 3956, 6208, 7025)
 
@@ -74,7 +74,8 @@ def test_schedule_when_it_once_showed_a_fault_then_has_no_violation(
     told after the renewals of other leases (1031462), four entries that nobody drops
     (1095708), our own pause taken for a round trip (1107180), an undo inside of close()
     that the simulated driver dropped (3017071), a second write that nothing ended
-    (4004127), an old connection's bytes behind all of the next one (905174). Of slots:
+    (4004127), an old connection's bytes behind all of the next one (905174), a renewal
+    that ended at once and slept with the leader (4063562). Of slots:
     looks that outlast a timeout (73, 170), and the judge's own: those who wait behind
     one that asked for fewer (557, 3520, 6208), a slot with a key at the gate; a call on
     a closed client that raised the core's own error (7025)."""
