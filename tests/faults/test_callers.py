@@ -72,13 +72,14 @@ def interrupted_at(
 ) -> str:
     """Do the work, with the action at its k-th event; tell where ("": it had fewer)."""
     injector = Injector(k, action)
+    before = sys.gettrace()  # coverage's
     sys.settrace(injector.trace)
     try:
         work()
     except KeyboardInterrupt:
         pass
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return injector.where
 
 
@@ -302,13 +303,14 @@ def test_async_with_when_left_and_interrupted_at_any_opcode_then_leaves_no_key(
         lock: Any = locks.lock(KEY, ttl=60)
         taken = await lock.__aenter__()
         injector = Injector(k, interrupt)
+        before = sys.gettrace()  # coverage's
         sys.settrace(injector.trace)
         try:
             await (taken if is_lease else lock).__aexit__(None, None, None)
         except KeyboardInterrupt:
             pass  # an interrupted send goes on in the next turn
         finally:
-            sys.settrace(None)
+            sys.settrace(before)
         return injector.where
 
     async def leave_at_all() -> int:

@@ -155,13 +155,14 @@ def interrupted(
 ) -> tuple[str, BaseException | None]:
     """Do the work, with a handler that raises at its k-th event; return what came."""
     injector, came = InStart(k, raising(kind)), None
+    before = sys.gettrace()  # coverage's
     sys.settrace(injector.trace)
     try:
         work()
     except BaseException as error:
         came = error
     finally:
-        sys.settrace(None)
+        sys.settrace(before)
     return injector.where, came
 
 
