@@ -269,6 +269,7 @@ def examine_all(endpoint: Any, wanted: Wanted) -> Report:
     found: list[Finding] = []
     for address in routes.addresses:
         node = endpoint._replace(host=address[0].decode(), port=address[1])
+        place = node.name.removeprefix("cluster:")
         each = examine(node, wanted, routes.tag_of(address).decode())
         report.may_vote &= each.may_vote
         report.version, report.uptime = each.version, each.uptime
@@ -276,7 +277,7 @@ def examine_all(endpoint: Any, wanted: Wanted) -> Report:
         found += [
             finding
             if finding.level is Level.NOTE
-            else Finding(finding.level, f"{node.name}: {finding.text}")
+            else Finding(finding.level, f"{place}: {finding.text}")
             for finding in each.findings
         ]
     report.findings += dict.fromkeys(found)

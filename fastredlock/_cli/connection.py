@@ -121,7 +121,8 @@ def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:
         context = context_of(endpoint)
         try:
             if context is not None:
-                plain = context.wrap_socket(plain, server_hostname=address[0])
+                name = address[0].removesuffix(".")  # as the client: RFC 6066, 3
+                plain = context.wrap_socket(plain, server_hostname=name)
         except TimeoutError:
             text = "no answer to TLS yet: does the server speak it on this port?"
             raise ServerError(text) from None

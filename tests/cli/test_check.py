@@ -7,6 +7,7 @@ import re
 import socket
 import struct
 from collections.abc import Iterator
+from unittest.mock import MagicMock
 
 import pytest
 
@@ -300,6 +301,17 @@ def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
     assert "WARNING: 1 of 1 masters can vote" in trusted
     assert "no vote: 127.0.0.1:" in strange
     assert "certificate verify failed" in strange
+
+
+def test_check_when_a_name_has_a_final_dot_then_its_certificate_is_of_it_without(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """From: valkey-io/valkey-operator#425; RFC 6066, section 3."""
+    context = MagicMock()
+    monkeypatch.setattr("fastredlock._cli.connection.context_of", lambda _: context)
+    monkeypatch.setattr("socket.create_connection", MagicMock())
+    Connection(Endpoint("redis-0.test.", 6379))
+    assert context.wrap_socket.call_args.kwargs == {"server_hostname": "redis-0.test"}
 
 
 @pytest.mark.slow
