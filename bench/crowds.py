@@ -64,13 +64,16 @@ def _cold(urls: Sequence[str], options: argparse.Namespace) -> Table:
     return Table(columns, rows, title, [target("not served", unserved, "<=", 0)])
 
 
+_SHOWN = "pairs_per_s", "cpu_us", "p99_ms"
+
+
 def _pairs(urls: Sequence[str], options: argparse.Namespace) -> Table:
     found: dict[int, list[dict[str, Any]]] = {count: [] for count in options.tasks}
     for _ in range(options.blocks):
         for count, runs in found.items():
             runs.append(run_job("crowd", urls, count=count, seconds=options.seconds))
     rows = [
-        [count, *(median(run[name] for run in runs) for name in runs[0])]
+        [count, *(median(run[name] for run in runs) for name in _SHOWN)]
         for count, runs in found.items()
     ]
     columns = (
