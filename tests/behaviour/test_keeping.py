@@ -25,6 +25,7 @@ from fastredlock import (
     LeaseLostError,
     ReleaseStatus,
 )
+from fastredlock._locking.validity import validity_of
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS
@@ -168,6 +169,19 @@ def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
         held.clear()
     assert wait_until(lambda: keepers() == 0)
     assert how == "hold" or len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_lease_when_it_is_gone_before_its_keeper_looks_then_others_are_kept(
+    urls: list[str],
+) -> None:
+    with FastRedlock(urls, ttl=TTL) as locks, locks.lock(KEY, keep_alive=True) as lease:
+        gone = granted(locks.acquire("gone"))
+        kept = validity_of(gone)
+        gone.release()
+        del gone
+        keeper = locks._driver.keep(kept)
+        assert wait_until(lambda: not keeper.added)
+        assert not lease.lost.wait(BEYOND)
 
 
 # ---- lost
