@@ -695,9 +695,10 @@ cdef Master master_node(Master self, int at, int64_t now_ns):
     return node
 
 
-# A node that answered a moment ago was the primary when it was asked (`asked_ns`; the
-# reply may have waited in our socket). Where a command's grant is to count and it was
-# asked before, it may be another by now, without a word: two rules.
+# A reply shows what its node was when the command was sent (`asked_ns`), not what it is
+# now: a primary that is replaced closes no connection. So before a command whose grant
+# is to count, a node that was silent is asked for its role in the same write, and one
+# that was silent for long is connected to anew.
 
 
 cdef int master_doubt(Master self, int64_t now_ns) except -1:
@@ -714,14 +715,13 @@ cdef int master_doubt(Master self, int64_t now_ns) except -1:
 
 cdef bint master_was_silent(Master self, int64_t now_ns) noexcept:
     # An answer to a question that is under way comes before that of the next command.
-    return now_ns - max(self.asked_ns, self.questioned_ns) > SILENT_NS
+    return now_ns - max(self.asked_ns, self.role_asked_ns) > SILENT_NS
 
 
 cdef int master_ask_replication(Master self, int64_t now_ns) except -1:
-    # It may have been replaced and put back meanwhile, by hand within 15 ms. A primary
-    # that becomes a replica closes no connection, and one that becomes a primary again
-    # has no keys of its own.
-    self.questioned_ns = now_ns
+    # An operator may have replaced it and put it back meanwhile, within 15 ms: as a
+    # replica it has lost the keys that it had not passed on.
+    self.role_asked_ns = now_ns
     return master_ask(self, ENTRY_REPLICATION, (b"INFO", b"replication"), now_ns)
 
 

@@ -213,7 +213,7 @@ cdef class Master:
     cdef str lost_run_id             # ...of the server with this run id
     cdef int64_t heard_ns            # when a reply was last taken...
     cdef int64_t asked_ns            # ...and when what it answers was sent
-    cdef int64_t questioned_ns       # when a node was last asked for its role
+    cdef int64_t role_asked_ns       # when a node was last asked for its role
     cdef int64_t silent_at_ns        # ...and when a deadline last passed without one
     cdef str refusal                 # of the last write, and until when it counts...
     cdef int64_t refused_until_ns    # ...0: another has not been refused since
