@@ -39,7 +39,11 @@ class FastRedlockError(Exception):
 
 
 class ConfigurationError(FastRedlockError, ValueError):
-    """Report an argument outside its allowed range; nothing was sent."""
+    """Report an argument outside its allowed range; nothing was sent.
+
+    Or a decorated function whose body would run without its lock: that may only be seen
+    by what it has returned.
+    """
 
 
 class TokenReusedError(ConfigurationError):

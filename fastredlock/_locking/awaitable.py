@@ -10,9 +10,10 @@ from functools import partial, wraps
 from typing import Any, TypeVar
 
 from .._core import ExtendCall, enter_lease, exit_lease, lock_leave, release_in_c
+from .._options.functions import check_result, is_coroutine_function, name_of
 from ..errors import ConfigurationError, LeaseLostError
 from .lease import BaseLease, BaseLost, ReleaseStatus
-from .lock import OUTAGE, BaseLock, Skipped, delay_in, is_coroutine_function, name_of
+from .lock import OUTAGE, BaseLock, Skipped, delay_in
 from .loop_driver import LoopDriver
 from .slots import Permit, permitted
 from .validity import NEVER_KEPT_NS, Validity
@@ -152,7 +153,9 @@ class Lock(BaseLock):
         async def holding(*args: Any, **kwargs: Any) -> Any:
             try:
                 async with self._of_call(args, kwargs):
-                    return await function(*args, **kwargs)
+                    result = await function(*args, **kwargs)
+                    check_result(function, result)
+                    return result
             except Skipped:
                 return None
 

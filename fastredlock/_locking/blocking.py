@@ -6,7 +6,6 @@ import _thread  # by its name: gevent or eventlet may patch it later
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from functools import wraps
-from types import CoroutineType
 from typing import Any, TypeVar
 
 from .._core import (
@@ -18,18 +17,16 @@ from .._core import (
     lock_undo,
     release_in_c,
 )
-from ..errors import ConfigurationError, FastRedlockError, LeaseLostError
-from .driver import Driver
-from .lease import BaseLease, BaseLost, ReleaseStatus
-from .lock import (
-    OUTAGE,
+from .._options.functions import (
     OUTSIDE,
-    BaseLock,
-    Skipped,
-    delay_in,
+    check_result,
     is_coroutine_function,
     name_of,
 )
+from ..errors import ConfigurationError, LeaseLostError
+from .driver import Driver
+from .lease import BaseLease, BaseLost, ReleaseStatus
+from .lock import OUTAGE, BaseLock, Skipped, delay_in
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -149,12 +146,7 @@ class Lock(BaseLock):
             try:
                 with self._of_call(args, kwargs):
                     result = function(*args, **kwargs)
-                    if type(result) is CoroutineType:  # of a function that wraps one
-                        result.close()
-                        raise FastRedlockError(
-                            f"{name_of(function)} returned a coroutine, which would "
-                            "run without the lock: use fastredlock.asyncio.FastRedlock"
-                        )
+                    check_result(function, result)
                     return result
             except Skipped:
                 return None

@@ -1,16 +1,18 @@
 """Functions that a lock decorates, and those that it refuses; no server."""
 
+import asyncio
 import inspect
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import suppress
-from functools import partial, wraps
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, nullcontext, suppress
+from functools import lru_cache, partial, singledispatch, wraps
 from typing import Any, get_type_hints
 
 import pytest
 
-from fastredlock import ConfigurationError, FastRedlock, FastRedlockError
+from fastredlock import ConfigurationError, FastRedlock
 from fastredlock import asyncio as awaitable
 from fastredlock._core import Operation
+from fastredlock.testing.asyncio import MemoryLocks
 from tests.support.rounds import ScriptedLocks
 
 blocking_locks = FastRedlock([("master", 1)])
@@ -133,6 +135,16 @@ class Call:
         pass
 
 
+STANDARD: list[Any] = [contextmanager, lru_cache, singledispatch]
+
+
+# Wrappers of the standard library run nothing of what they wrap to its end.
+LATER: list[tuple[Any, str]] = [
+    *((wrapper(generator), "is a generator: .* put `with") for wrapper in STANDARD),
+    (asynccontextmanager(async_generator), "is a generator: .* put `async with"),
+    (lru_cache(async_generator), "is a generator: .* put `async with"),
+    (partial(lru_cache(contextmanager(generator))), "is a generator"),
+]
 BLOCKING = [
     (generator, r"generator\(\) is a generator: its body would run without"),
     (async_generator, "is a generator: .* put `async with locks.lock"),
@@ -140,6 +152,8 @@ BLOCKING = [
     (AsyncCall(), "is a coroutine function"),
     (partial(coroutine_function), "is a coroutine function"),
     (partial(generator), "is a generator"),
+    *LATER,
+    (lru_cache(coroutine_function), "is a coroutine function"),
     (classmethod(lambda owner: None), "is a classmethod: put that above the lock"),
     (staticmethod(plain), "is a staticmethod: put that above the lock"),
     (Call, "is no function"),
@@ -149,6 +163,7 @@ AWAITABLE = [
     (plain, "is no coroutine function: use fastredlock.FastRedlock"),
     (Call(), "is no coroutine function"),
     *((each, "is a generator") for each in (generator, async_generator)),
+    *LATER,
     (staticmethod(coroutine_function), "is a staticmethod"),
     (None, "is no function"),
 ]
@@ -212,20 +227,124 @@ def test_resource_function_is_refused_in_a_with_block(is_all: bool) -> None:
     assert locks.rounds == []
 
 
-# Its wrapper is no coroutine function, and what it returns runs after the release.
-def test_function_that_returns_a_coroutine_is_refused_when_it_is_called() -> None:
+# ---- what is refused when it has returned
+
+
+def hiding(function: Callable[..., Any]) -> Any:
+    """Return a wrapper as every program has them: who sees it knows nothing."""
+
+    @wraps(function)
+    def wrapper(*args: object) -> Any:
+        return function(*args)
+
+    return wrapper
+
+
+NOTHING = nullcontext()  # a context manager, but without a body
+
+
+class Compiled:
+    """Be a coroutine as compilers make them: no type of CPython's."""
+
+    closed = 0
+
+    def __await__(self) -> Iterator[None]:
+        return self
+
+    def __iter__(self) -> Iterator[None]:
+        return self
+
+    def __next__(self) -> None:
+        raise AssertionError("the body runs")
+
+    def send(self, value: object) -> None:
+        raise AssertionError("the body runs")
+
+    def throw(self, error: BaseException) -> None:
+        raise error
+
+    def close(self) -> None:
+        type(self).closed += 1
+
+
+RETURNED = [
+    (coroutine_function, "returned a coroutine: its body .* await it"),
+    (Compiled, "returned a coroutine"),
+    (generator, "returned a generator: .* put `with locks"),
+    (async_generator, "returned a generator: .* put `async with"),
+    (contextmanager(generator), "returned a context manager: .* put `with"),
+    (asynccontextmanager(async_generator), "returned a context .* put `async"),
+]
+
+
+@pytest.mark.parametrize(("function", "told"), RETURNED)
+def test_call_that_returns_what_runs_later_is_refused_before_its_release(
+    function: Any, told: str
+) -> None:
     locks = granting()
+    made: list[Any] = []
 
-    def logged(
-        function: Callable[[], Coroutine[Any, Any, None]],
-    ) -> Callable[[], Coroutine[Any, Any, None]]:
-        @wraps(function)
-        def wrapper() -> Coroutine[Any, Any, None]:
-            return function()
+    def keeps(*args: object) -> object:
+        made.append(function(*args))
+        return made[-1]
 
-        return wrapper
-
-    call: Callable[[], object] = locks.lock("r", timeout=0)(logged(coroutine_function))
-    with pytest.raises(FastRedlockError, match="returned a coroutine"):
-        call()
+    with pytest.raises(ConfigurationError, match=told):
+        locks.lock("r", timeout=0)(hiding(keeps))()
     assert operations(locks) == ["ACQUIRE", "RELEASE"]
+    assert is_closed(made[0])
+
+
+def is_closed(made: Any) -> bool:
+    """Return whether nobody can run it any more."""
+    if isinstance(made, Compiled):
+        return made.closed > 0
+    step = getattr(made, "gen", made)
+    with suppress(StopIteration, StopAsyncIteration, RuntimeError):
+        step.__anext__().send(None) if hasattr(step, "__anext__") else step.send(None)
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("function", "told"), RETURNED)
+def test_awaited_call_that_returns_what_runs_later_is_refused(
+    function: Any, told: str
+) -> None:
+    locks = MemoryLocks()
+
+    @locks.lock("r", timeout=0)
+    async def call() -> object:
+        return function()
+
+    async def calling() -> Any:
+        with pytest.raises(ConfigurationError, match=told):
+            await call()
+        return await locks.acquire("r", timeout=0)
+
+    assert asyncio.run(calling()) is not None
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "returned"),
+    [
+        (lambda: asyncio.run(coroutine_function()), None),
+        (lambda: list(generator()), [1]),
+        (lambda: NOTHING, NOTHING),
+    ],
+)
+def test_wrapper_that_runs_it_to_its_end_is_no_reason(
+    wrapper: Any, returned: object
+) -> None:
+    locks = granting()
+    hidden: Any = wraps(generator)(wrapper)
+    assert locks.lock("r", timeout=0)(hidden)() == returned
+
+
+def test_wrapper_that_hands_a_coroutine_on_is_awaited() -> None:
+    locks = MemoryLocks()
+
+    @locks.lock("r", timeout=0)
+    @singledispatch
+    async def held(of: object) -> bool:
+        return await locks.acquire("r", timeout=0) is None
+
+    assert asyncio.run(held(1))

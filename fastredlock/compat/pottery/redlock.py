@@ -5,16 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from functools import wraps
-from inspect import (
-    isasyncgenfunction,
-    iscoroutine,
-    iscoroutinefunction,
-    isgeneratorfunction,
-)
+from inspect import isasyncgenfunction, iscoroutinefunction, isgeneratorfunction
 from time import monotonic
 from typing import Any, Literal, TypeVar
 
 from ... import FastRedlock
+from ..._options.functions import closed_later, is_of
 from ..._steps import run
 from ._common import Common, DefaultMaster, logger
 from .exceptions import PrimitiveError, QuorumNotAchieved
@@ -127,7 +123,7 @@ def synchronize(
             "it would run after the release; use `with Redlock(...)`, or `async with "
             "AIORedlock(...)`, inside it"
         )
-        if any(is_later(func) for is_later in _LATER):
+        if any(is_of(kind, func) for kind in _LATER):
             raise TypeError(refused)
 
         @wraps(func)
@@ -145,8 +141,7 @@ def synchronize(
             try:
                 with redlock:
                     held = monotonic()
-                    if iscoroutine(result := func(*args, **kwargs)):  # it was wrapped
-                        result.close()
+                    if closed_later(result := func(*args, **kwargs)):  # it was wrapped
                         raise TypeError(refused)
                     return result
             finally:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from functools import wraps
 from typing import Any
 
@@ -198,7 +198,10 @@ async def asynchronous_generator() -> AsyncIterator[int]:
     yield 1
 
 
-@pytest.mark.parametrize("work", [coroutine, generator, asynchronous_generator])
+@pytest.mark.parametrize(
+    "work",
+    [coroutine, generator, asynchronous_generator, contextmanager(generator)],
+)
 def test_synchronize_refuses_what_runs_after_the_release(
     better_blocking: Face, work: Any
 ) -> None:
@@ -207,14 +210,15 @@ def test_synchronize_refuses_what_runs_after_the_release(
         synchronized(work)
 
 
-def test_synchronize_refuses_a_wrapped_coroutine_function_alone_that_does_not_run(
+def test_synchronize_refuses_wrapped_functions_alone_that_do_not_run(
     better_blocking: Face,
 ) -> None:
     synchronized = better_blocking.synchronize(key=KEY, masters=better_blocking.masters)
-    wrapped: Any = wraps(coroutine)(lambda: coroutine())
-    with pytest.raises(TypeError, match="is a coroutine function or"):
-        synchronized(wrapped)()
-    assert better_blocking.is_free()
+    for work in (coroutine, generator, asynchronous_generator):
+        hidden: Any = wraps(work)(lambda work=work: work())
+        with pytest.raises(TypeError, match="is a coroutine function or"):
+            synchronized(hidden)()
+        assert better_blocking.is_free()
     running: Any = wraps(coroutine)(lambda: asyncio.run(coroutine()))
     assert synchronized(running)() is None
 
