@@ -64,8 +64,9 @@ cdef uint32_t current_generation = 0
 
 
 cdef void generation_on_fork() noexcept nogil:
-    global current_generation
+    global current_generation, descriptor_epoch
     current_generation += 1
+    descriptor_epoch += 1
 
 
 def fork_generation():

@@ -17,7 +17,7 @@ from cpython.pythread cimport (
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
 from cpython.weakref cimport PyWeakref_GetObject, PyWeakref_NewRef
 from libc.errno cimport (
-    EAGAIN, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
+    EAGAIN, EBADF, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
 )
 from libc.stdint cimport int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc

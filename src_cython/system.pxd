@@ -27,6 +27,12 @@ cdef extern from "system/system.h" nogil:
     int end_with_parent_by(int signal)                # -1 and errno: not here
     int socket_open(int family)                       # non-blocking; -1 and errno
     void socket_drop_after(int fd, int ms)            # ms without an acknowledgement
+    uint32_t descriptor_epoch      # counts forks, and descriptors that others closed
+    ctypedef struct Origin:        # what a descriptor is, as noted at its making
+        pass
+    Origin origin_of(int fd)
+    bint origin_is_still(const Origin *origin, int fd)
+    void origin_close(const Origin *origin, int fd)      # if it still is
     ctypedef struct Event:
         int fd             # readable while it is set; -1: it is not open
     int event_open(Event *event)                      # -1 and errno

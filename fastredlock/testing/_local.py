@@ -95,12 +95,12 @@ class LocalMasters:
             self._new_server(program, stem, unix, options, port and port + i)
             for i, stem in enumerate(stems)
         ]
-        self._owner = os.getpid()
+        self._owner, made = os.getpid(), os.fstat(leash.fileno())
         self._sweep = weakref.finalize(
-            self, _sweep, self._owner, leash, self._keeper, self._servers, folder
+            self, _sweep, self._owner, leash, made, self._keeper, self._servers, folder
         )
         # A forked child that lives on must not hold the leash when this process dies.
-        os.register_at_fork(after_in_child=leash.close)
+        os.register_at_fork(after_in_child=lambda: _if_still(leash, made).close())
         try:
             os.mkdir(folder, 0o700)
             self._start_all()
@@ -364,12 +364,22 @@ def _wait(pid: int, flags: int) -> None:
         waitpid(pid, flags)
 
 
+def _if_still(leash: socket.socket, made: os.stat_result) -> socket.socket:
+    """Return the leash; detached if it was closed, and its number may be another's."""
+    with suppress(OSError):
+        if os.path.samestat(os.fstat(leash.fileno()), made):
+            return leash
+    leash.detach()
+    return leash
+
+
 def _sweep(
-    owner: int, leash: socket.socket, keeper: int, servers: list[Server], folder: str
-) -> None:
+    owner: int, leash: socket.socket, made: os.stat_result, keeper: int,
+    servers: list[Server], folder: str,
+) -> None:  # fmt: skip
     if os.getpid() != owner:
         return
-    with leash, suppress(OSError):
+    with _if_still(leash, made), suppress(OSError):
         leash.shutdown(socket.SHUT_RDWR)  # reaches the keeper even past a fork's copy
     # From here on the keeper needs no help; we wait, and help in case it was killed.
     _wait(keeper, 0)

@@ -40,6 +40,7 @@ cdef class AsyncioDriver:
     cdef bint names_thread       # its loop has the thread that runs it, or None
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
+    cdef Origin epoll            # of epoll_fd
     cdef object done             # a deque of futures whose tasks are to be woken
     cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this iteration...
@@ -76,8 +77,8 @@ cdef class AsyncioDriver:
 
     def __dealloc__(self):
         # Of wrong arguments nothing is set, and 0 is another's descriptor.
-        if self.armed_ns != 0 and self.epoll_fd >= 0:
-            close(self.epoll_fd)
+        if self.armed_ns != 0:
+            origin_close(&self.epoll, self.epoll_fd)
 
     def is_here(self):
         """Whether its loop is the one that runs the caller."""
@@ -295,8 +296,7 @@ cdef class AsyncioDriver:
         if self.engine.driver is self:
             self.engine.driver = None
         self.is_joined = False
-        if self.epoll_fd >= 0:
-            close(self.epoll_fd)
+        origin_close(&self.epoll, self.epoll_fd)
         self.epoll_fd = -1
 
     def leave(self):
@@ -323,7 +323,7 @@ cdef class AsyncioDriver:
             try:
                 self.loop.remove_reader(fd)
             finally:
-                close(fd)
+                origin_close(&self.epoll, fd)
 
 
 # --- the loop -------------------------------------------------------------------------
@@ -336,6 +336,7 @@ cdef int asyncio_join(AsyncioDriver self) except -1:
         self.epoll_fd = watch_open()
         if self.epoll_fd < 0:
             raise OSError(errno, "epoll_create1")
+        self.epoll = origin_of(self.epoll_fd)
     self.is_joined = True
     if self.epoll_fd >= 0:
         self.loop.add_reader(self.epoll_fd, self.on_ready)
@@ -414,7 +415,7 @@ cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) exc
         if link.watched_in == current_generation:      # a forked child has another loop
             self.loop.remove_reader(link.retired_fd)
             self.loop.remove_writer(link.retired_fd)
-        close(link.retired_fd)
+        origin_close(&link.retired, link.retired_fd)
         link.retired_fd = -1
     if link.fd < 0 or link.watched == wanted:
         return 0

@@ -461,8 +461,7 @@ cdef int master_await(Master self, Event *done, int64_t now_ns) except -1:
     cdef int fd = fcntl(done.fd, F_DUPFD_CLOEXEC, 0)
     if fd < 0:
         return master_on_lost(self, error_text(-errno), now_ns)
-    self.link.fd = fd
-    self.link.phase = LINK_RESOLVING
+    link_take(&self.link, fd, LINK_RESOLVING)
 
 
 cdef int master_on_prepared(Master self, int64_t now_ns) except -1:

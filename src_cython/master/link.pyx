@@ -42,6 +42,7 @@ cdef enum:
 cdef struct Link:
     int fd
     int phase
+    Origin origin          # of fd
     Buffer outgoing
     char *incoming         # INCOMING_CAPACITY bytes, overwritten by every receive
     size_t received        # bytes in incoming that are not taken yet
@@ -59,6 +60,7 @@ cdef struct Link:
     uint32_t watched       # ...for these events, 0: not at all...
     uint32_t watched_in    # ...in this generation of the process
     int retired_fd         # closed, but for the loop that watches it; or -1
+    Origin retired
 
 
 cdef bint link_has_input(Link *self) noexcept nogil:
@@ -85,16 +87,16 @@ cdef void link_close(Link *self) noexcept nogil:
     # close(2), not shutdown(2): after a fork the socket is the parent's too. But where
     # there is no epoll, an event loop of this process watches the descriptor itself and
     # has to forget it before it is closed (drivers/asyncio). The connection ends now.
-    if IS_PORTABLE and self.fd >= 0 and (
-        self.watched and self.watched_in == current_generation
-    ):
+    if not origin_is_still(&self.origin, self.fd):
+        self.watched = 0      # nor is that epoll known to be ours
+    elif IS_PORTABLE and self.watched and self.watched_in == current_generation:
         shutdown(self.fd, SHUT_RDWR)
         self.retired_fd = self.fd
+        self.retired = self.origin
         self.watched = 0
     else:
         link_unwatch(self)
-        if self.fd >= 0:
-            close(self.fd)
+        close(self.fd)
     self.fd = -1
     self.phase = LINK_CLOSED
     self.received = 0
@@ -107,8 +109,7 @@ cdef void link_forget_loop(Link *self) noexcept nogil:
     # Its loop is over, and watches nothing.
     if IS_PORTABLE:
         self.watched = 0
-        if self.retired_fd >= 0:
-            close(self.retired_fd)
+        origin_close(&self.retired, self.retired_fd)
         self.retired_fd = -1
 
 
@@ -138,6 +139,12 @@ cdef void link_unwatch(Link *self) noexcept nogil:
     self.watched = 0
 
 
+cdef void link_take(Link *self, int fd, int phase) noexcept nogil:
+    self.fd = fd
+    self.phase = phase
+    self.origin = origin_of(fd)
+
+
 cdef void link_set(int fd, int level, int name, int value) noexcept nogil:
     # Every option is a help, none a condition: a kernel without it still locks.
     setsockopt(fd, level, name, &value, sizeof(int))
@@ -162,8 +169,7 @@ cdef int link_open(Link *self, const sockaddr *address, socklen_t size) noexcept
         error = errno
         close(fd)
         return -error
-    self.fd = fd
-    self.phase = LINK_CONNECTING
+    link_take(self, fd, LINK_CONNECTING)
     return 0
 
 
@@ -332,9 +338,24 @@ cdef int links_exchange(
     return links_poll(links, polled, count, wanted, deadline_ns, waker)
 
 
+cdef void links_check(Link **links, int count) noexcept nogil:
+    # A program that became a daemon has closed all descriptors, and its next socket may
+    # have a number of ours: one look before each step, for all of them.
+    cdef int i = 0
+    while i < count and links[i].phase != LINK_OPEN:
+        i += 1
+    if i == count or origin_is_still(&links[i].origin, links[i].fd):
+        return
+    for i in range(count):
+        links[i].fd = -1
+        links[i].watched = 0
+        links[i].error = -EBADF
+
+
 cdef void links_send(Link **links, int count) noexcept nogil:
     cdef int i
     cdef Link *link
+    links_check(links, count)
     for i in range(count):
         link = links[i]
         link.is_polled = link.is_ready = False

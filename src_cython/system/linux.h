@@ -28,31 +28,38 @@ static inline int poll_for(struct pollfd *fds, unsigned long count, int64_t time
 
 typedef struct {
     int fd;
+    Origin origin;
 } Event;
 
 static inline int event_open(Event *event)
 {
     event->fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+    event->origin = origin_of(event->fd);
     return event->fd < 0 ? -1 : 0;
 }
 
 static inline void event_close(Event *event)
 {
-    if (event->fd >= 0)
-        close(event->fd);
+    origin_close(&event->origin, event->fd);
     event->fd = -1;
 }
 
 static inline void event_set(Event *event)
 {
     uint64_t one = 1;
-    if (write(event->fd, &one, sizeof(one)) < 0)
+    if (!origin_is_still(&event->origin, event->fd))
+        event->fd = -1;
+    else if (write(event->fd, &one, sizeof(one)) < 0)
         return; /* EAGAIN: it is set, 2^64 - 1 times */
 }
 
 static inline int event_clear(Event *event)
 {
     uint64_t count;
+    if (!origin_is_still(&event->origin, event->fd)) {
+        event->fd = -1;
+        return 0;
+    }
     return read(event->fd, &count, sizeof(count)) > 0;
 }
 

@@ -55,13 +55,14 @@ static inline int set_up_descriptor(int fd)
 typedef struct {
     int fd;
     int writing_fd;
+    Origin origin, writing_origin;
 } Event;
 
 static inline void event_close(Event *event)
 {
     if (event->fd >= 0) {
-        close(event->fd);
-        close(event->writing_fd);
+        origin_close(&event->origin, event->fd);
+        origin_close(&event->writing_origin, event->writing_fd);
     }
     event->fd = -1;
 }
@@ -74,6 +75,8 @@ static inline int event_open(Event *event)
         return -1;
     event->fd = ends[0];
     event->writing_fd = ends[1];
+    event->origin = origin_of(event->fd);
+    event->writing_origin = origin_of(event->writing_fd);
     if (set_up_descriptor(ends[0]) == 0 && set_up_descriptor(ends[1]) == 0)
         return 0;
     error = errno;
@@ -84,7 +87,9 @@ static inline int event_open(Event *event)
 
 static inline void event_set(Event *event)
 {
-    if (write(event->writing_fd, "", 1) < 0)
+    if (!origin_is_still(&event->writing_origin, event->writing_fd))
+        event->fd = -1;
+    else if (write(event->writing_fd, "", 1) < 0)
         return; /* EAGAIN: it is set, a pipe full of times */
 }
 
@@ -93,6 +98,10 @@ static inline int event_clear(Event *event)
     char bytes[256];
     int was_set = 0;
     ssize_t size;
+    if (!origin_is_still(&event->origin, event->fd)) {
+        event->fd = -1;
+        return 0;
+    }
     do {
         size = read(event->fd, bytes, sizeof(bytes));
         was_set = was_set || size > 0;

@@ -1,0 +1,26 @@
+"""Programs that close the descriptors of a client, and go on with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support import daemon_programs
+from tests.support.fixtures import linux_calls
+from tests.support.processes import run_to_its_end
+
+# python-daemon forks twice, then closes; the recipe of Stevens forks, closes, forks;
+# under an init, as in a container, python-daemon closes, and does not fork.
+ORDERS = ["fork-close", "close", "fork-fork-close", "fork-close-fork", "close-fork"]
+
+
+@pytest.mark.slow
+@linux_calls  # it opens eventfds and epolls
+@pytest.mark.parametrize("client", ["blocking", "awaitable"])
+@pytest.mark.parametrize("order", ORDERS)
+def test_daemon_when_it_closed_all_descriptors_then_what_it_opened_is_left_alone(
+    urls: list[str], order: str, client: str
+) -> None:
+    """Seen: lines of a log were executed by the masters, as commands."""
+    for first in range(len(daemon_programs.KINDS)):
+        done = run_to_its_end(daemon_programs, order, client, f"{first}", *urls)
+        assert (done.returncode, done.stderr) == (0, ""), done.stderr[-2000:]
