@@ -17,6 +17,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from .._reports.log import warn
+from .._steps import run
 from ..errors import ConfigurationError
 from .redis_py import (
     CARRIED,
@@ -25,6 +26,8 @@ from .redis_py import (
     OF_SERVICES,
     REFUSED,
     known_settings,
+    refuse_overrides,
+    selected,
     settings_of_client,
 )
 from .retry import number_in, refused_type
@@ -245,9 +248,15 @@ def _settings_of(master: object) -> Mapping[str, object]:
     if isinstance(master, Mapping):
         return master
     if hasattr(master, "connection_pool") or hasattr(master, "nodes_manager"):
-        return settings_of_client(master)
+        settings = settings_of_client(master)
+        refuse_overrides(master)
+        run(selected(master))
+        return settings
     if isinstance(master, tuple | list) and len(master) == 2:
         return {"host": master[0], "port": master[1]}
+    url = str(master)  # of pydantic's RedisDsn, yarl's URL
+    if url.partition("://")[0].lower() in _SCHEMES:
+        return _settings_of_url(url)
     raise ConfigurationError(f"must be {_FORMS}, not {type(master).__name__}")
 
 

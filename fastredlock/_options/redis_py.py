@@ -1,14 +1,20 @@
 """redis-py's names for its settings, and how they are read from one of its clients.
 
-redis-py is recognised by its shape and never imported: a caller that passes a client
-has imported it already, and others do not pay for it. A client's settings are copied;
-its sockets, pool and callbacks are not.
+redis-py, and valkey-py, which was made of it and has the same names, are recognised by
+their shape and never imported: a caller that passes a client has imported it already,
+and others do not pay for it. A client's settings are copied; its sockets, pool and
+callbacks are not.
 
 A class of a user may put a prefix before keys, or connect elsewhere: then the locks of
 redis-py that use it, and those of fastredlock, would not exclude each other. Where
 something else than redis-py sends its commands, a copy of the client sends the SET of
 this lock to a connection that records it, which needs no I/O. A client whose SET comes
-out as it went in (a class that logs, counts or guards) is allowed; others are refused.
+out as it went in (a class that logs, counts or guards) is allowed. One that changes the
+key is refused, but by redis-py's Lock, which locks the key that was recorded.
+
+A client on one connection may have selected another database, which is nowhere in its
+settings: so this connection is asked, by FastRedlock when it is made, by the replaced
+libraries before each acquire. One that breaks is opened anew as the settings say.
 """
 
 from __future__ import annotations
@@ -19,6 +25,7 @@ from functools import cache
 from types import CoroutineType, FunctionType, MethodType
 from typing import Any, NoReturn
 
+from .._steps import Steps
 from ..errors import ConfigurationError
 
 # The settings that describe a master, and so go into an Endpoint.
@@ -82,9 +89,11 @@ REFUSED = {
     "ssl_ocsp_expected_cert": _NO_OCSP,
 }
 
-_MODULES = (
-    *("redis.connection", "redis.asyncio.connection"),
-    *("redis.sentinel", "redis.asyncio.sentinel"),
+_LIBRARIES = ("redis", "valkey")
+_MODULES = tuple(
+    f"{library}.{module}"
+    for library in _LIBRARIES
+    for module in ("connection", "asyncio.connection", "sentinel", "asyncio.sentinel")
 )
 _CLASSES = (
     *("Connection", "SSLConnection", "UnixDomainSocketConnection"),
@@ -101,6 +110,7 @@ _CONNECTING = (
 )
 _PLACE = ("host", "port", "db", "path")
 _TOKEN = "token"
+TRIAL = "fastredlock:trial"  # a key, where that of the lock is not known yet
 
 
 def known_settings(settings: Mapping[Any, object]) -> dict[str, object]:
@@ -136,7 +146,6 @@ def settings_of_client(client: Any) -> dict[str, object]:
     }
     if hasattr(pool, "service_name"):
         settings |= _service_of(pool)
-    refuse_overrides(client)
     refuse_moved(client)
     settings["ssl"] = pool.connection_class.__name__.endswith("SSLConnection")
     if pool.connection_class.__name__ == "UnixDomainSocketConnection":
@@ -167,14 +176,10 @@ def pool_of(client: Any) -> Any:
     return getattr(client, "connection_pool", getattr(client, "nodes_manager", None))
 
 
-def identity_of(client: Any, *name: object) -> tuple[object, ...]:
-    """Return what tells a client's settings from those before they were changed.
-
-    Raises ConfigurationError where its class would lock another key than this `name`.
-    """
+def identity_of(client: Any) -> tuple[object, ...]:
+    """Return what tells a client's settings from those before they were changed."""
     if hasattr(client, "nodes_manager"):
         return tuple(map(repr, _cluster_of(client).values()))
-    refuse_overrides(client, *name)  # of one pool may be clients of many classes
     pool = client.connection_pool
     names = ("path", *CARRIED)
     service = getattr(pool, "service_name", None)
@@ -230,26 +235,55 @@ def _connection_kwargs(pool: Any) -> Mapping[str, object]:
 # ---- what a class of a user overrides
 
 
-def refuse_overrides(client: Any, key: object = "fastredlock:trial") -> None:
+def refuse_overrides(client: Any, key: object = TRIAL) -> None:
     """Raise ConfigurationError where a client would lock another key, or elsewhere."""
-    pool = client.connection_pool
-    if (
-        getattr(client, "single_connection_client", False)
-        or getattr(client, "connection", None) is not None
-    ):
-        _refuse(client, "has one connection, which may have selected another database")
+    sent = key_sent(client, key)
+    if sent != key:
+        _refuse(client, f"sends ('SET', {sent!r}) where ('SET', {key!r}) was called")
+
+
+def key_sent(client: Any, key: Any) -> Any:
+    """Return the key that a client's SET of this key has.
+
+    Raises ConfigurationError where that is not known, or would go elsewhere.
+    """
+    pool = getattr(client, "connection_pool", None)
     is_overridden = False
-    for owner, names in ((client, _SENDING), (pool, _CONNECTING)):
+    for owner, names in ((client, _SENDING), (pool, _CONNECTING)) if pool else ():
         for name in names:
             method = getattr(owner, name, None)
             if method is None or _is_of_redis_py(method):
                 continue
-            bases = [base.__module__.partition(".")[0] for base in type(owner).__mro__]
-            if name in vars(owner) or "redis" not in bases:
+            bases = {base.__module__.partition(".")[0] for base in type(owner).__mro__}
+            if name in vars(owner) or bases.isdisjoint(_LIBRARIES):
                 _refuse(client, f"has a {name} that is not of its class")
             is_overridden = True
-    if is_overridden:
-        _try(client, pool, key)
+    return _try(client, pool, key) if is_overridden else key
+
+
+def selected(client: Any) -> Steps[None]:
+    """Raise ConfigurationError if a client's one connection has another database."""
+    if getattr(client, "connection", None) is None:
+        return
+    try:
+        info = yield client.client_info
+    except Exception as error:
+        if {"ConnectionError", "TimeoutError"} & {
+            c.__name__ for c in type(error).__mro__
+        }:
+            return
+        text = f"has one connection that cannot be asked: {error}"
+        _refuse(client, text)
+    if isinstance(info, CoroutineType):  # nobody is here to await it
+        info.close()
+        _refuse(client, "has one connection, which may have selected another database")
+    if int(info["db"]) != int(client.connection_pool.connection_kwargs.get("db") or 0):
+        _refuse(client, f"has selected database {info['db']}")
+
+
+def _broke(error: Exception) -> bool:
+    names = {base.__name__ for base in type(error).__mro__}
+    return not names.isdisjoint(("ConnectionError", "TimeoutError"))
 
 
 def refuse_moved(client: Any) -> None:
@@ -267,7 +301,7 @@ def _is_of_redis_py(method: Any) -> bool:
     if type(function) is not FunctionType:
         return False
     module: str = function.__globals__.get("__name__", "")
-    return module.startswith("redis.")
+    return module.partition(".")[0] in _LIBRARIES
 
 
 def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
@@ -282,7 +316,7 @@ def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:
     return False
 
 
-def _try(client: Any, pool: Any, key: object) -> None:
+def _try(client: Any, pool: Any, key: object) -> Any:
     settings = dict(pool.connection_kwargs)
     recorded: Any = type("Recorded", (_Recorded,), {"sent": []})
     tried, tried_pool = _copied(client), _copied(pool)
@@ -298,14 +332,17 @@ def _try(client: Any, pool: Any, key: object) -> None:
             result.close()
     except Exception as error:
         if not recorded.sent:
-            if type(error).__module__.partition(".")[0] not in ("builtins", "redis"):
+            known = "builtins", *_LIBRARIES
+            if type(error).__module__.partition(".")[0] not in known:
                 raise  # its own: it lets no lock of redis-py through either
             _refuse(client, f"raised a {type(error).__name__} when it was tried out")
+    sent = next((what[1] for what, _ in recorded.sent if what[:1] == ("SET",)), key)
     for command, _ in recorded.sent:
-        if command[:3] != ("SET", key, _TOKEN):
+        if command[:3] != ("SET", sent, _TOKEN):
             _refuse(client, f"sends {command[:2]} where ('SET', {key!r}) was called")
     if {place for _, place in recorded.sent} != {_place_in(settings)}:
         _refuse(client, "sends by itself, later, or not to where its settings say")
+    return sent
 
 
 def _place_in(settings: Mapping[str, Any]) -> tuple[Any, ...]:

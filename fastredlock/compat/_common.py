@@ -17,7 +17,13 @@ from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import MasterVote, QuorumUnreachableError, Vote
-from .._options.redis_py import identity_of, pool_of
+from .._options.redis_py import (
+    identity_of,
+    pool_of,
+    refuse_overrides,
+    selected,
+    settings_of_client,
+)
 from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
 from .._reports.log import warn_once
 from .._reports.votes import hash_of
@@ -57,22 +63,45 @@ def shared_locks(
     Raises ConfigurationError for a client that cannot be copied, or that would lock
     another key than this `name`. Before every acquire: a client may have changed.
     """
-    references = [each for master in masters for each in _references(master, *name)]
+    for master in masters:  # of one pool may be clients of many classes
+        for each in name:
+            refuse_overrides(master, each)
+    references = [each for master in masters for each in _references(master)]
     key = (make, drift_factor, *references)
     try:
         locks: L | None = _known.get(key)
     except TypeError:  # a dict has no hash
-        return new_locks(make, masters, drift_factor)
+        return new_locks(partial(_copying, make), masters, drift_factor)
     if locks is None:
         # Threads may make one at the same time: all of them then use the first.
-        locks = _known.setdefault(key, new_locks(make, masters, drift_factor))
+        new = new_locks(partial(_copying, make), masters, drift_factor)
+        locks = _known.setdefault(key, new)
         for reference in references:
             if isinstance(reference, ref):
                 _kept.setdefault(reference(), []).append(locks)
     return locks
 
 
-def _references(master: Any, *name: object) -> Iterator[object]:
+def look_at(masters: Sequence[object]) -> Steps[None]:
+    """Raise ConfigurationError for a client that has selected another database."""
+    for master in masters:
+        yield from selected(master)
+
+
+def _copying(make: Callable[..., L], masters: Sequence[Any], **options: Any) -> L:
+    """Make one of copies: what FastRedlock refuses in a client was looked at here."""
+    copies = type(masters)(map(_copied, masters))  # type: ignore[call-arg]
+    return make(copies, **options)
+
+
+def _copied(master: Any) -> Any:
+    if not hasattr(pool_of(master), "connection_kwargs"):
+        return master
+    waits = settings_given(master).get("socket_timeout")
+    return {**settings_of_client(master), "socket_timeout": waits}
+
+
+def _references(master: Any) -> Iterator[object]:
     """Yield what a key is made of: references to a master do not keep a client alive.
 
     A client's pool has the settings, which may be changed, and lives longer: some
@@ -84,7 +113,7 @@ def _references(master: Any, *name: object) -> Iterator[object]:
             yield ref(pool)
         except TypeError:  # that of an awaitable cluster, which its client alone has
             yield ref(master)
-        yield identity_of(master, *name)
+        yield identity_of(master)
         return
     try:
         yield ref(master)
@@ -135,11 +164,11 @@ def _is_service(master: Any) -> bool:
 
 def _shortest(timeout: str, masters: Sequence[object]) -> float:
     """Return the shortest of the masters' timeouts (s), infinity where none is set."""
-    given = (_settings_of(master).get(timeout) for master in masters)
+    given = (settings_given(master).get(timeout) for master in masters)
     return min((float(one) for one in given if one), default=float("inf"))
 
 
-def _settings_of(master: Any) -> Mapping[str, Any]:
+def settings_given(master: Any) -> Mapping[str, Any]:
     if isinstance(master, str):
         query = parse_qs(urlsplit(master).query)
         return {name: values[-1] for name, values in query.items()}

@@ -26,10 +26,9 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
-from .._options.redis_py import pool_of
 from .._reports.votes import printable
 from .._steps import Steps
-from ._common import answered, noted, token_source
+from ._common import answered, noted, settings_given, token_source
 
 L = TypeVar("L")
 RELEASED, GONE, _ = ReleaseStatus
@@ -68,8 +67,7 @@ def patient_locks(make: Callable[..., L], clients: Sequence[Any], **options: Any
     many, the timeouts of FastRedlock are better.
     """
     if len(clients) == 1:
-        pool = pool_of(clients[0])
-        waits = getattr(pool, "connection_kwargs", {}).get("socket_timeout")
+        waits = settings_given(clients[0]).get("socket_timeout")
         options["round_timeout"] = float(waits) if waits else PATIENCE
     return make(clients, **options)
 

@@ -23,8 +23,16 @@ from .. import (
     ValidityExhaustedError,
 )
 from .._options.masters import SameServerAllowed
+from .._options.redis_py import TRIAL
 from .._steps import run
-from ._common import Refusing, key_name, shared_locks, token_source, try_once
+from ._common import (
+    Refusing,
+    key_name,
+    look_at,
+    shared_locks,
+    token_source,
+    try_once,
+)
 
 __all__ = ["CannotObtainLock", "Lock", "MultipleRedlockException", "Redlock"]
 
@@ -176,10 +184,11 @@ class Redlock(Refusing):
             key = urandom(4 * KEY_LENGTH).translate(_OF_BYTE, _UNFAIR)[:KEY_LENGTH]
         return key
 
-    def _connected(self, *resource: object) -> FastRedlock:
+    def _connected(self, resource: object = TRIAL) -> FastRedlock:
         drift, masters = self.clock_drift_factor, SameServerAllowed(self._given)
         try:
-            return shared_locks(FastRedlock, masters, *resource, drift_factor=drift)
+            run(look_at(masters))
+            return shared_locks(FastRedlock, masters, resource, drift_factor=drift)
         except ValueError as error:
             raise Warning(str(error)) from error
 

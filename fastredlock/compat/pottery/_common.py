@@ -24,6 +24,7 @@ from ..._options.masters import SameServerAllowed
 from ..._steps import Steps
 from .._common import (
     Refusing,
+    look_at,
     noted,
     shared_locks,
     times_left_ms,
@@ -131,6 +132,7 @@ class Common(Refusing):
         self, blocking: bool, timeout: float, flag: bool | None, granted: list[Any]
     ) -> Steps[bool]:
         seconds = seconds_of(blocking, timeout)
+        yield from look_at(tuple(self.masters))
         self._locks = self._connected()
         began, ttl = monotonic(), self.auto_release_time
         ends = inf if seconds is None else began + seconds

@@ -110,4 +110,5 @@ class Lock(BaseLock[Literal[True]]):
     def _key(self) -> bytes:
         # Where hiredis is installed, and we need it, it packs the commands of blocking
         # clients: text is sent as UTF-8 under every encoding.
-        return self.name.encode() if isinstance(self.name, str) else super()._key()
+        key = self._key_sent()
+        return key.encode() if isinstance(key, str) else super()._key()

@@ -14,8 +14,9 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from redis.exceptions import LockError, LockNotOwnedError, RedisError
 
 from ... import NO_EXPIRY, ConfigurationError
+from ..._options.redis_py import key_sent
 from ..._steps import Steps
-from .._common import shared_locks, times_left_ms
+from .._common import look_at, shared_locks, times_left_ms
 from .._redis import (
     ask,
     draw_token,
@@ -137,7 +138,12 @@ class BaseLock(Generic[R]):
         self._connect()
 
     def _connect(self) -> None:
-        self._locks: Any = shared_locks(self._new_locks, self._clients, self.name)
+        keys = {key_sent(client, self.name) for client in self._clients}
+        if len(keys) > 1:
+            raise ConfigurationError(f"its clients lock different keys: {keys}")
+        # A client's class may put a prefix before it; and a user may set the name.
+        self._named = self.name, keys.pop()
+        self._locks: Any = shared_locks(self._new_locks, self._clients)
 
     # --- scripts that users have set --------------------------------------------------
 
@@ -215,6 +221,7 @@ class BaseLock(Generic[R]):
 
     def _take(self, token: bytes) -> Steps[bool]:
         try:
+            yield from look_at(self._clients)
             self._connect()
             lease = yield from take([], self._locks, self._key(), token, self._ttl())
         except ConfigurationError as error:
@@ -323,7 +330,11 @@ class BaseLock(Generic[R]):
             raise self._error(str(error)) from error
 
     def _key(self) -> bytes:
-        return encoded(self._clients[0], self.name)
+        return encoded(self._clients[0], self._key_sent())
+
+    def _key_sent(self) -> Any:
+        name, key = self._named
+        return key if name == self.name else key_sent(self._clients[0], self.name)
 
     def _ttl(self) -> float:
         # In whole milliseconds, cut off as redis-py does it.

@@ -33,7 +33,7 @@ from ... import (
     TokenReusedError,
 )
 from ..._steps import run
-from .._common import Refusing, shared_locks, times_left_ms
+from .._common import Refusing, look_at, shared_locks, times_left_ms
 from .._redis import ask, give_back, is_held, prolong, take, try_again, unsettled
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._signal import reset_all as reset_all
@@ -230,6 +230,7 @@ class Lock(Refusing):
         return lease is not None
 
     def _attempt(self, granted: list[Any]) -> Any:
+        run(look_at([self._client]))
         self._connect()
         id, lease = self._id, self._lease
         try:

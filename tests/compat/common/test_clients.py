@@ -14,9 +14,12 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+from kombu.transport.redis import PrefixedStrictRedis
 from redis.cluster import NodesManager
+from redis.exceptions import LockError
 
 from fastredlock import ConfigurationError, FastRedlock
+from fastredlock.asyncio import FastRedlock as AsyncioFastRedlock
 from fastredlock.compat import aioredlock, pottery, redis_lock, redlock
 from fastredlock.compat._common import shared_locks
 from fastredlock.compat.redis import Lock
@@ -208,15 +211,11 @@ class Made:
 
     def __init__(self, masters: list[Any], **options: Any) -> None:
         self.options = options
-        self.hosts = [
-            client.connection_pool.connection_kwargs.get("host")
-            for client in masters
-            if isinstance(client, redis.Redis)
-        ]
+        self.hosts = [each.get("host") for each in masters if isinstance(each, dict)]
 
 
 def made(*masters: object) -> Made:
-    return shared_locks(Made, masters)
+    return shared_locks(Made, masters, KEY)
 
 
 def test_same_clients_share_one_as_long_as_one_of_them_lives() -> None:
@@ -323,7 +322,7 @@ class Tenant(redis.Redis):
 @pytest.mark.parametrize(
     ("make", "acquire"),
     [
-        (lambda client: Lock(client, KEY, 5), lambda lock: lock.acquire()),
+        (lambda client: Lock([client], KEY, 5), lambda lock: lock.acquire()),
         (lambda client: redis_lock.Lock(client, KEY), lambda lock: lock.acquire()),
         (lambda client: redlock.Redlock([client]), lambda lock: lock.lock(KEY, 5000)),
         (
@@ -345,6 +344,10 @@ def test_client_that_changes_after_the_lock_was_made_is_looked_at_again(
     lock = make(Tenant.from_url(urls[0]))
     mark = prefix.set("p:")
     try:
+        if isinstance(lock, Lock):  # it locks what redis-py's would lock
+            assert acquire(lock)
+            assert redis.Redis.from_url(urls[0]).keys() == [f"p:{KEY}".encode()]
+            return
         with pytest.raises(Exception, match=f"p:.*{KEY}.*key_prefix"):
             acquire(lock)
     finally:
@@ -361,6 +364,109 @@ def test_prefix_for_some_keys_is_found_by_the_name_of_the_lock() -> None:
     assert shared_locks(Made, [client], "invoices:42")
     with pytest.raises(ConfigurationError, match="p:orders:42"):
         shared_locks(Made, [client], "orders:42")
+
+
+# --- a client that puts a prefix before keys ------------------------------------------
+
+
+def prefixed(url: str) -> Any:
+    pool = redis.ConnectionPool.from_url(url)
+    return PrefixedStrictRedis(connection_pool=pool, global_keyprefix="shop:")
+
+
+@pytest.mark.parametrize("cls", [redis.lock.Lock, Lock])
+def test_lock_of_kombus_client_with_a_prefix_excludes_redis_pys(
+    cls: Any, urls: list[str], servers: Servers
+) -> None:
+    client = prefixed(urls[0])
+    first, other = client.lock(KEY, 5, lock_class=cls), client.lock(KEY, 5)
+    ours = client.lock(KEY, 5, lock_class=Lock)
+    assert first.acquire()
+    assert servers[0].keys() == [f"shop:{KEY}".encode()]
+    assert not other.acquire(blocking=False)
+    assert not ours.acquire(blocking=False)
+    assert ours.locked()
+    assert first.extend(5, replace_ttl=True)
+    first.release()
+    assert servers[0].keys() == []
+
+
+def test_clients_that_lock_different_keys_are_refused(urls: list[str]) -> None:
+    plain = redis.Redis.from_url(urls[0])
+    other = prefixed(urls[1])
+    with pytest.raises(ConfigurationError, match="different keys"):
+        Lock([plain, other], KEY)
+
+
+# --- a client on one connection -------------------------------------------------------
+
+SELECTING: dict[str, Callable[[Any], Any]] = {  # of a client: a try to take KEY
+    "redis": lambda client: Lock(client, KEY, 5).acquire(blocking=False),
+    "redis-list": lambda client: Lock([client], KEY, 5).acquire(blocking=False),
+    "redis_lock": lambda client: redis_lock.Lock(client, KEY).acquire(blocking=False),
+    "redlock": lambda client: redlock.Redlock([client]).lock(KEY, 5000),
+    "pottery": lambda client: pottery.Redlock(key=KEY, masters=[client]).acquire(),
+    "core": lambda client: FastRedlock([client]).acquire(KEY, ttl=5, timeout=0),
+}
+
+
+@pytest.mark.parametrize("name", SELECTING)
+def test_client_on_one_connection_is_refused_only_while_it_has_selected(
+    name: str, urls: list[str]
+) -> None:
+    client, take = single(urls[0]), SELECTING[name]
+    client.select(3)
+    with pytest.raises(Exception, match="has selected database 3"):
+        take(client)
+    client.connection.disconnect()  # opened anew, it is in the database of its settings
+    assert take(client)
+    client.close()
+
+
+def single(url: str, **options: Any) -> redis.Redis:
+    return redis.Redis.from_url(url, single_connection_client=True, **options)
+
+
+def test_lock_whose_client_selects_later_is_refused_at_the_next_acquire(
+    urls: list[str],
+) -> None:
+    with single(urls[0]) as client:
+        lock = Lock(client, KEY, 5)
+        with lock:
+            client.select(3)
+        with pytest.raises(LockError, match="has selected database 3"):
+            lock.acquire()
+
+
+def test_client_on_one_connection_that_cannot_be_asked_is_refused() -> None:
+    rules = ("--user", "bob", "on", ">x", "~*", "+@all", "-client|info")
+    with LocalMasters(1, options=rules) as masters:
+        client = single(masters.urls[0], username="bob", password="x")
+        with pytest.raises(LockError, match=r"cannot be asked: .*no permissions"):
+            Lock(client, KEY, 5).acquire()
+
+
+async def select_in_a_loop(url: str) -> None:
+    client = redis.asyncio.Redis.from_url(url, single_connection_client=True)
+    async with client, AsyncioLock(client, KEY, 5):
+        with pytest.raises(ConfigurationError, match="one connection, which may have"):
+            AsyncioFastRedlock([client])
+        assert not await AsyncioLock(client, KEY, 5).acquire(blocking=False)
+        await client.select(3)
+        for make in (AsyncioLock, lambda *options: made_of_pottery(client)):
+            with pytest.raises(ValueError, match="has selected database 3"):
+                await make(client, KEY, 5).acquire()
+        await client.select(0)
+
+
+def made_of_pottery(client: Any) -> Any:
+    return pottery.AIORedlock(key=KEY, masters=[client])
+
+
+def test_awaitable_client_on_one_connection_is_refused_only_while_it_has_selected(
+    urls: list[str],
+) -> None:
+    asyncio.run(select_in_a_loop(urls[0]))
 
 
 # --- databases of one server ----------------------------------------------------------
