@@ -560,6 +560,7 @@ class LeaseFields:
     _status: Any
     def __init__(self, driver: Any, resource: Any, round: Round) -> None: ...
     def _new_release(self) -> Round: ...
+    _valid_until_ns: Final[int]
     _lease: Final[Any]
 
 @final

@@ -40,9 +40,9 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
     `drift_factor`: by how much the clocks may differ. `new_token`: called once per
     round for the value to store (default: 20 random bytes and the owner). That each is
-    unique over time is the caller's duty: one that repeats counts as taken while this
-    process holds the resource with it, and is refused (TokenReusedError) until the last
-    release is confirmed, or 10 s after the masters that lost it are connected again.
+    unique over time is the caller's duty: one that repeats is refused
+    (TokenReusedError) until the last release is confirmed, or 10 s after the masters
+    that lost it are connected again.
     `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
     must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
     else 0. `owner`: who holds the locks, for `holders()` and people; part of each token

@@ -143,13 +143,6 @@ class BaseLease(LeaseFields):
         return left_ns / 1e9 if left_ns > 0 else 0.0
 
     @property
-    def _valid_until_ns(self) -> int:
-        if self._status is not None:
-            return 0
-        made: Validity | None = self._round.lease_state
-        return (made or self._round).valid_until_ns
-
-    @property
     def is_valid(self) -> bool:
         """Whether validity is left."""
         return self.remaining() > 0.0

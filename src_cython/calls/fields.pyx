@@ -121,6 +121,10 @@ cdef class LeaseFields:
         return fields_new_release(self, (<DriverFields?>self._driver).engine)
 
     @property
+    def _valid_until_ns(self):
+        return 0 if self._status is not None else fields_until_ns(self)
+
+    @property
     def _lease(self):
         """The lease that a block has which is entered by this."""
         return self
@@ -273,6 +277,8 @@ cdef int64_t fields_left_ns(LeaseFields lease, DriverFields driver) except? NOT_
 cdef int64_t fields_until_ns(LeaseFields lease) except -1:
     # The end of the validity; 0 where it is lost, or not known.
     cdef Round grant = lease._round
+    if round_is_overused(grant):
+        return 0
     if grant.lease_state is not None:      # extended or kept
         return validity_until_ns(<ValidityFields?>grant.lease_state)
     return round_valid_until_ns(grant) if grant.is_opened else 0

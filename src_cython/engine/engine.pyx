@@ -279,6 +279,9 @@ cdef class Engine:
         adopted.token = token      # as it is, also where ours begin with our name
         adopted.closed_ns = now_ns
         adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.vote_count)
+        if self.token_uses is not None:
+            adopted.token_uses = engine_token_uses(self, adopted)
+            token_uses_hold(adopted, now_ns)
         return adopted
 
 

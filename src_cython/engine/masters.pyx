@@ -103,6 +103,9 @@ cdef Round engine_new_release(Engine self, Round lease, Terms terms):
         )
         self.spare = None
     release.may_hold = lease.may_hold
+    for use in release.token_uses or ():
+        (<TokenUse>use).release = release
+        (<TokenUse>use).until_ns = 0
     return release
 
 
@@ -532,44 +535,55 @@ cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) exc
 # masters. The rules are in token_use; here they are applied to N masters.
 
 
+cdef str TRIED_HERE = "tried in this process at the same time, under the same token"
 cdef str HELD_HERE = "held in this process, under the same token"
 cdef str NOT_SETTLED = "not asked: an earlier use of this token is not settled here"
 
 
 cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
-    cdef tuple earlier
     cdef uint64_t late = 0, unsettled = 0
     cdef TokenUse use
     cdef Master master
     cdef int ready = 0
-    if round_is_overused(round):
-        return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
-    if round.operation_code == OPERATION_ACQUIRE:
-        earlier = engine_token_uses(self, round)
-        for use in earlier:
-            if token_use_is_held(use, now_ns):
-                return engine_withhold_all(self, round, VOTE_TAKEN, HELD_HERE, now_ns)
-            if use.last is not None and now_ns < token_use_end_ns(use.last) and (
-                use.last.operation_code == OPERATION_RELEASE
-            ):
-                unsettled |= use.last.may_hold      # they have not confirmed it
-        for master in engine_group(self, round):
-            ready += master.state_code == MASTER_READY
-            if master_has_lost(master, round, now_ns):
-                late |= <uint64_t>1 << master.index
-        if self.vote_count - bit_count(late | unsettled) < self.quorum <= ready:
-            return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
-        for use in earlier:
-            use.is_over = use.last is not None
-        engine_sweep_token_uses(self, now_ns)
-    if round.token_uses is None:      # an ACQUIRE, or adopted
-        round.token_uses = engine_token_uses(self, round)
-    token_uses_add_round(round)
+    if round.operation_code != OPERATION_ACQUIRE:
+        if engine_is_over_given(self, round, now_ns):
+            return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
+        return engine_queue(self, round, <uint64_t>-1, False, now_ns)
+    engine_sweep_token_uses(self, now_ns)
+    round.token_uses = engine_token_uses(self, round)
+    for use in round.token_uses:
+        if round_is_tried(use.open):
+            return engine_withhold_all(self, round, VOTE_TAKEN, TRIED_HERE, now_ns)
+        unsettled |= token_use_unsettled(use, now_ns)
+    for master in engine_group(self, round):
+        ready += master.state_code == MASTER_READY
+        if master_has_lost(master, round, now_ns):
+            late |= <uint64_t>1 << master.index
+    if self.vote_count - bit_count(late | unsettled) < self.quorum <= ready:
+        return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
+    for use in round.token_uses:
+        use.open = round
     engine_queue(self, round, ~late, False, now_ns)
     for master in engine_group(self, round):
         if (late >> master.index) & 1:
             text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
             round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+
+
+cdef bint engine_is_over_given(Engine self, Round round, int64_t now_ns) except -1:
+    # Before an EXTEND or a RELEASE is sent; whether it must not be.
+    cdef TokenUse use
+    if round_is_overused(round):
+        return True
+    if round.operation_code == OPERATION_EXTEND:
+        token_uses_hold(round, now_ns)
+    for use in round.token_uses or ():
+        if round_is_tried(use.open):
+            use.open.is_rolled_back = True
+            if round.operation_code == OPERATION_RELEASE:
+                round.may_hold |= use.open.may_hold
+            round_give_up(use.open, HELD_HERE, now_ns, VERDICT_TAKEN)
+    return False
 
 
 cdef int engine_withhold_all(
@@ -583,26 +597,37 @@ cdef int engine_withhold_all(
         round_on_vote(round, i, vote, text, False, now_ns)
 
 
-cdef tuple engine_token_uses(Engine self, Round round):
-    # The use of each pair, made where there is none, or the last one is over.
+cdef tuple engine_token_uses(Engine self, Round round, bint is_granted=False):
+    # The use of each pair: the last one, or as it is granted a new one.
     cdef TokenUse use
     uses = []
     for key in round.keys or (round.resource,):
         use = self.token_uses.get((key, round.token))
-        if use is None or use.is_over:
+        if use is None or is_granted:
             use = TokenUse.__new__(TokenUse)
             self.token_uses[key, round.token] = use
         uses.append(use)
     return tuple(uses)
 
 
+cdef int engine_grant_given(Engine self, Round round) except -1:
+    # Its leases of before end here.
+    cdef TokenUse use
+    before, round.token_uses = round.token_uses, engine_token_uses(self, round, True)
+    for use in before:
+        use.is_over = True
+    return token_uses_hold(round, round.opened_ns)
+
+
 cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
-    # Forget those that are done; costs a share of each new one.
+    # Forget those of which no key can exist; costs a share of each new one.
     cdef TokenUse use
     if len(self.token_uses) < self.sweep_at:
         return 0
     for pair, use in list(self.token_uses.items()):
-        if token_use_is_done(use, now_ns):
+        if now_ns >= use.until_ns and not (
+            round_is_tried(use.open) or token_use_unsettled(use, now_ns)
+        ):
             use.is_over = True      # its lease may still be released: it is gone
             del self.token_uses[pair]
     self.sweep_at = max(<Py_ssize_t>SWEEP_AT_LEAST, 2 * len(self.token_uses))

@@ -53,9 +53,12 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     # waits for its replies: each pops its entry when it comes. So it is sent by source:
     # NOSCRIPT would be read by the next call only, if there is one.
     cdef Round release
+    cdef uint64_t masters = round.may_hold
+    if round_is_beside_lease(round, now_ns):      # with the same token
+        masters &= round_granted(round)
     if (
         round.operation_code != OPERATION_ACQUIRE
-        or round.is_rolled_back or not round.may_hold
+        or round.is_rolled_back or not masters
         or round.generation != current_generation    # the parent may hold it
         or round_is_overused(round)
     ):
@@ -63,6 +66,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     round.is_rolled_back = True
     self.counters.rolled_back += 1
     release = engine_new_release(self, round, round.terms)
+    release.may_hold = masters
     # Notify nobody while the caller keeps waiting: it tries again, and the next in this
     # process, whose entry the gate may have by now, would try in vain.
     if round.turn is None or round.verdict_code != VERDICT_TAKEN or (
@@ -71,9 +75,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
         if release.keys is None:
             gate_end_stay(self, release, now_ns)
             release.gate = gate_master(self, round_queue(release), now_ns)
-    if release.token_uses is not None:
-        token_uses_add_round(release)
-    return engine_queue(self, release, release.may_hold, True, now_ns)
+    return engine_queue(self, release, masters, True, now_ns)
 
 
 # --- admission ------------------------------------------------------------------------
@@ -277,6 +279,10 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     verdict = round.verdict_code
     if verdict == VERDICT_WON and round.fencing is not None:
         engine_learn_fence(self, round, now_ns)
+    if verdict == VERDICT_WON and round.operation_code == OPERATION_ACQUIRE and (
+        round.token_uses is not None
+    ):
+        engine_grant_given(self, round)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
         for master in engine_group(self, round):
@@ -322,7 +328,7 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     if round.turn is not None:
         turns_leave(self, round, now_ns)
     if not round.is_opened:
-        if round_is_release(round):
+        if round_is_release(round) and not engine_is_over_given(self, round, now_ns):
             self.counters.rounds += 1
             if round.operation_code == OPERATION_RELEASE:      # else its key stays
                 gate_notify(self, round, now_ns)

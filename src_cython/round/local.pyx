@@ -127,29 +127,32 @@ cdef void idle_key_begin(
 
 
 # --- token use ------------------------------------------------------------------------
-# The use of a token that the caller gave: none begins while the last one is under way.
+# The use of a token that the caller gave, with one key: none begins while a release of
+# the last one may be late.
 #
 # A token from the kernel is used once, so a late command of an earlier round finds
 # nothing to delete. A token that is given again for the same key has no such
 # protection: a release that was delayed deletes the live lock. Where the caller gives
 # the tokens (`new_token`; else `engine.token_uses` is None), the engine keeps one
-# TokenUse for each pair of key and token, from the ACQUIRE to the answer to its last
-# RELEASE. The next ACQUIRE with the pair is
+# TokenUse for each pair of key and token. An ACQUIRE with the pair is
 #
-#   TAKEN, and not sent, while the lease of the last one is valid, or the round open:
-#     its roll-back could not distinguish the keys of the two;
-#   refused, and not sent, while fewer than a quorum of masters have confirmed the
+#   refused, and not sent, while fewer than a quorum of masters have confirmed the last
 #     release: it ends UNREACHABLE with `is_withheld`, and the error asks the caller for
 #     another token;
+#   TAKEN, and not sent, while another ACQUIRE with the pair is open here: the roll-back
+#     of one would delete the keys of the other;
 #   sent otherwise, except to masters that lost a connection with a command of the pair
 #     unanswered: it may still be executed, from a socket's buffer, when such a server
 #     goes on. They get the next one LATE_NS after their next connection is ready.
 #
-# Commands in flight on a connection that lives are executed before the new SET, as is a
-# deferred release. They are not repeated behind it (NOSCRIPT), because a use that was
-# followed by another is over: nothing more is sent for it, nor its lease released.
+# So the servers decide whether a lease of before is still there. While one may be, the
+# roll-back of an ACQUIRE goes only to masters that granted it, which did not have the
+# key of that lease; and an extension or the release of that lease, which comes behind
+# the SET of an open ACQUIRE, ends that as TAKEN: what it took is the lease's.
 #
-# What has ended is forgotten: that a token is unique over time is the caller's duty.
+# A grant begins a new use. The one before is over: nothing more is sent for it, nor
+# repeated (NOSCRIPT), and its leases count as lost. Commands in flight on a connection
+# that lives are executed before the new SET, as is a deferred release.
 
 cdef enum:
     SWEEP_AT_LEAST = 256
@@ -160,50 +163,35 @@ cdef int64_t LATE_NS = 10_000_000_000
 @cython.final
 @cython.internal
 cdef class TokenUse:
-    cdef Round last              # its last round: a RELEASE is followed by no EXTEND
-    cdef int64_t valid_until_ns  # by the rounds before the last
-    cdef bint is_over            # the pair is used again
+    cdef Round open              # the last ACQUIRE of the pair that was sent
+    cdef Round release           # the last that was made, roll-backs too
+    cdef int64_t until_ns        # keys of its lease may exist so long; 0: it has none
+    cdef bint is_over            # the pair was granted anew
 
 
-cdef bint token_use_is_held(TokenUse self, int64_t now_ns) noexcept:
-    # Whether a lease is valid, or may become so.
-    cdef Round last = self.last
-    return last is not None and last.operation_code != OPERATION_RELEASE and (
-        last.operation_code == OPERATION_ACQUIRE and not last.is_finished
-        or now_ns < token_use_valid_until_ns(self)
-    )
+cdef uint64_t token_use_unsettled(TokenUse self, int64_t now_ns) noexcept:
+    # The masters that have not confirmed the last release, as long as a key can exist.
+    cdef Round release = self.release
+    if release is None or release.is_opened and now_ns >= (
+        max(release.opened_ns, release.closed_ns)
+        + release.terms.ttl_ms * NS_PER_MS + release.terms.drift_ns
+    ):
+        return 0
+    return release.may_hold
 
 
-cdef int64_t token_use_valid_until_ns(TokenUse self) noexcept:
-    if self.last is None or self.last.verdict_code != VERDICT_WON:
-        return self.valid_until_ns
-    return max(self.valid_until_ns, round_valid_until_ns(self.last))
-
-
-cdef inline int64_t token_use_end_ns(Round round) noexcept:
-    # When a key cannot exist any more because of a round.
-    return (
-        max(round.opened_ns, round.closed_ns)
-        + round.terms.ttl_ms * NS_PER_MS + round.terms.drift_ns
-    )
-
-
-cdef bint token_use_is_done(TokenUse self, int64_t now_ns) noexcept:
-    # Whether nothing of it is under way, and none of its keys can exist.
-    cdef Round last = self.last
-    if last is None or token_use_is_held(self, now_ns):
-        return last is None
-    return now_ns >= token_use_end_ns(last) or (
-        last.operation_code != OPERATION_EXTEND and not last.may_hold
-    )
-
-
-cdef int token_uses_add_round(Round round) except -1:
-    # Add a round that was begun for these uses.
+cdef int token_uses_hold(Round round, int64_t began_ns) except -1:
+    # It gives its keys its ttl from then on.
     cdef TokenUse use
-    for use in round.token_uses:
-        use.valid_until_ns = token_use_valid_until_ns(use)
-        if round.operation_code != OPERATION_EXTEND or use.last is None or (
-            use.last.operation_code != OPERATION_RELEASE
-        ):
-            use.last = round
+    cdef int64_t ttl_ns = round.terms.ttl_ms * NS_PER_MS + round.terms.drift_ns
+    for use in round.token_uses or ():
+        use.until_ns = max(use.until_ns, began_ns + ttl_ns)
+
+
+cdef bint round_is_beside_lease(Round acquire, int64_t now_ns) noexcept:
+    # Whether a lease of before, with the same token, may have one of its keys.
+    cdef TokenUse use
+    for use in acquire.token_uses or ():
+        if use.open is acquire and now_ns < use.until_ns:
+            return True
+    return False

@@ -408,10 +408,9 @@ cdef bint round_may_repeat(Round self) noexcept:
     # roll-back, or the release of its lease: behind those it would leave keys behind.
     # An EXTEND only while its caller waits for it; one that has won also later, for a
     # slow minority, but never behind a later one, which it would undercut if its ttl is
-    # shorter. A command under an overused token, never: it would come behind the SET of
-    # the next use.
+    # shorter. Never behind the SET of the next use of its token.
     cdef Round lease
-    if round_is_overused(self) or round_is_of_released(self):
+    if round_is_behind_next(self) or round_is_of_released(self):
         return False
     if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
         lease = <Round>self.lease_state
@@ -433,13 +432,34 @@ cdef inline bint round_is_of_released(Round self) noexcept:
 
 
 cdef bint round_is_overused(Round self) noexcept:
-    # Whether its token was used again for one of its keys: nothing of it is sent then.
+    # Whether one of its keys was granted again under its token: nothing of it is sent.
     if self.token_uses is None:
         return False
     for use in self.token_uses:
         if (<TokenUse>use).is_over:
             return True
     return False
+
+
+cdef bint round_is_behind_next(Round self) noexcept:
+    # ...or may be by now.
+    cdef TokenUse use
+    for use in self.token_uses or ():
+        if use.is_over or use.open is not self and round_is_tried(use.open):
+            return True
+    return False
+
+
+cdef bint round_is_tried(Round acquire) noexcept:
+    return acquire is not None and not (acquire.is_finished or acquire.is_rolled_back)
+
+
+cdef uint64_t round_granted(Round self) noexcept:
+    cdef uint64_t masters = 0
+    cdef int i
+    for i in range(self.master_count):
+        masters |= <uint64_t>(self.cells[i].vote == VOTE_GRANTED) << i
+    return masters
 
 
 cdef int round_note(Round self, int master, object detail) except -1:
@@ -463,14 +483,16 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     return round_report_closed(self)
 
 
-cdef int round_give_up(Round self, str reason, int64_t now_ns) except -1:
-    # Its caller is gone: UNREACHABLE, whatever the votes until now.
+cdef int round_give_up(
+    Round self, str reason, int64_t now_ns, int verdict=VERDICT_UNREACHABLE
+) except -1:
+    # Its caller is gone: this verdict, whatever the votes until now.
     cdef int i
     if not self.is_opened:
         round_open(self, now_ns)
     if self.verdict_code != VERDICT_OPEN:
         return 0
-    round_close(self, VERDICT_UNREACHABLE, now_ns)
+    round_close(self, verdict, now_ns)
     round_report_closed(self)
     for i in range(self.master_count):
         if self.cells[i].vote == VOTE_PENDING:

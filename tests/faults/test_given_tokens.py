@@ -98,23 +98,43 @@ def test_acquire_when_a_minority_has_not_confirmed_then_does_not_ask_it(
     assert lease.release() is ReleaseStatus.RELEASED
 
 
-def test_acquire_when_its_token_is_held_here_then_is_taken_and_sends_nothing(
+def test_acquire_when_its_token_is_held_here_then_is_taken_and_the_keys_stay(
     proxied: Make, proxies: list[Proxy], servers: Servers
 ) -> None:
-    # A reply of the second one that came late would have it rolled back: with the keys
-    # of the first. (The gate of its queue is asked, which locks nothing.)
     locks = proxied(**QUICK, new_token=lambda: TOKEN)
     lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
     assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
-    sent = [proxy.sent_up.count(TOKEN) for proxy in proxies]
     assert locks.acquire(KEY, timeout=0) is None
     assert locks.acquire_each([KEY]) == [None]
     assert locks.acquire_all(["free", KEY], timeout=0) is None
-    with pytest.raises(ResourceTakenError, match="in this process"):
+    set_each(proxies, holds_down=True)  # its answer comes late
+    with pytest.raises(QuorumUnreachableError):
+        locks.acquire(KEY, timeout=0)
+    set_each(proxies, holds_down=False)
+    with pytest.raises(ResourceTakenError):
         locks.lock(KEY, timeout=0.05).__enter__()
-    assert [proxy.sent_up.count(TOKEN) for proxy in proxies] == sent
+    assert values(servers) == [TOKEN] * 5
     assert lease.release() is ReleaseStatus.RELEASED
     assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_acquire_when_its_keys_were_deleted_then_is_granted_and_the_lease_is_lost(
+    make_locks: MakeLocks, urls: list[str], servers: Servers, is_kept: bool
+) -> None:
+    # ragflow: a process that was restarted frees its lock by DEL, and has a fixed id.
+    locks = make_locks(urls, new_token=lambda: TOKEN)
+    lease = granted(locks.acquire(KEY, ttl=0.3, timeout=0, keep_alive=is_kept))
+    for server in servers:
+        server.delete(KEY)
+    again = granted(locks.acquire(KEY, ttl=60, timeout=0))
+    assert not lease.is_valid
+    if is_kept:
+        assert wait_until(lambda: lease.lost)
+    assert lease.release() is ReleaseStatus.GONE
+    assert settled_values(servers, [TOKEN] * 5) == [TOKEN] * 5
+    assert min(server.pttl(KEY) for server in servers) > 50_000  # and not extended
+    assert again.release() is ReleaseStatus.RELEASED
 
 
 def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(

@@ -158,17 +158,91 @@ def test_keys_when_one_of_several_is_held_under_the_token_then_all_are_taken(
     assert not acquire(engine, T0 + 3 * MS, b"a").is_withheld
 
 
-def test_extension_when_it_is_won_then_the_token_is_held_as_long_as_it_says(
+def test_acquire_when_a_lease_has_its_token_then_no_roll_back_meets_its_keys(
     engine: Engine,
 ) -> None:
-    lease = acquire(engine, T0, terms=BRIEF)
-    hand.say(engine, OK, T0)
-    extension = engine.new_extension(lease, TERMS)
-    hand.submit(engine, extension, T0 + MS)
-    hand.say(engine, DONE, T0 + MS)
-    assert extension.is_won
-    assert acquire(engine, T0 + 9 * S).verdict is Verdict.TAKEN
-    assert acquire(engine, T0 + 10 * S).verdict is Verdict.OPEN
+    granted(engine)
+    again = acquire(engine, T0 + 2 * MS)
+    assert sent(engine) == [b"SET"]
+    hand.say(engine, REFUSED, T0 + 3 * MS, (0,))
+    hand.say(engine, OK, T0 + 3 * MS, (1,))
+    again.on_deadline(T0 + S)
+    hand.conclude(engine, again, T0 + S)
+    # One has refused, one is silent: both may have the key of the lease.
+    assert [[words[0] for words in hand.sent(engine, i)] for i in range(3)] == [
+        *([], [b"EVAL"], [])
+    ]
+
+
+@pytest.mark.parametrize("is_extended", [False, True])
+def test_acquire_when_the_keys_are_deleted_by_hand_then_ends_the_lease_of_before(
+    engine: Engine, is_extended: bool
+) -> None:
+    # jumpserver, ragflow: whoever frees a stuck lock has a fixed id.
+    lease = granted(engine)
+    if is_extended:
+        hand.submit(engine, engine.new_extension(lease, TERMS), T0 + 2 * MS)
+        hand.say(engine, DONE, T0 + 2 * MS)
+    again = acquire(engine, T0 + 3 * MS)
+    hand.say(engine, OK, T0 + 4 * MS)
+    assert again.is_won
+    sent(engine)
+    late = engine.new_extension(lease, TERMS)
+    hand.submit(engine, late, T0 + 5 * MS)
+    assert release(engine, lease, T0 + 5 * MS).verdict is Verdict.TAKEN
+    assert (late.verdict, sent(engine)) == (Verdict.TAKEN, [])
+    assert release(engine, again, T0 + 6 * MS).verdict is Verdict.OPEN
+    assert sent(engine) == [b"EVALSHA"]
+
+
+@pytest.mark.parametrize("is_extended", [False, True])
+def test_acquire_when_the_lease_of_before_is_extended_or_released_then_is_taken(
+    engine: Engine, is_extended: bool
+) -> None:
+    # Behind its SET either would change what it were granted.
+    lease = granted(engine)
+    again = acquire(engine, T0 + 2 * MS)
+    if is_extended:
+        work = engine.new_extension(lease, TERMS)
+        hand.submit(engine, work, T0 + 3 * MS)
+    else:
+        work = release(engine, lease, T0 + 3 * MS)
+    assert (again.verdict, work.verdict) == (Verdict.TAKEN, Verdict.OPEN)
+    hand.finish(engine, T0 + 3 * MS)
+    assert sent(engine) == [b"SET", b"EVALSHA"]  # and no roll-back of the first
+    hand.say(engine, OK + DONE, T0 + 4 * MS)  # it is granted late: it is the lease's
+    assert (again.verdict, work.verdict) == (Verdict.TAKEN, Verdict.WON)
+    assert sent(engine) == []
+
+
+@pytest.mark.parametrize("is_extended", [False, True])
+def test_command_when_its_script_is_lost_then_is_not_repeated_behind_an_open_acquire(
+    engine: Engine, is_extended: bool
+) -> None:
+    lease = granted(engine)
+    if is_extended:
+        hand.submit(engine, engine.new_extension(lease, TERMS), T0 + 2 * MS)
+        hand.say(engine, DONE, T0 + 3 * MS, (0, 1))
+    else:
+        release(engine, lease, T0 + 2 * MS)
+        hand.say(engine, DONE, T0 + 3 * MS, (0, 1))
+    acquire(engine, T0 + 4 * MS)
+    assert sent(engine, 2) == [b"SET"]
+    hand.say(engine, NOSCRIPT, T0 + 5 * MS, (2,))
+    assert sent(engine, 2) == []
+
+
+def test_adopted_lease_when_its_token_is_granted_then_is_over(engine: Engine) -> None:
+    first, second = (
+        engine.new_adopted(b"k", TOKEN, TERMS, now_ns=T0 + MS) for _ in range(2)
+    )
+    again = acquire(engine, T0 + 2 * MS)
+    hand.say(engine, OK, T0 + 2 * MS)
+    assert again.is_won
+    sent(engine)
+    for lease in (first, second):
+        assert release(engine, lease, T0 + 3 * MS).verdict is Verdict.TAKEN
+    assert sent(engine) == []
 
 
 def test_uses_when_thousands_are_settled_then_are_forgotten(engine: Engine) -> None:
