@@ -192,7 +192,8 @@ class LeaseLostError(FastRedlockError):
     """Report that a lease is over: stop the protected work, others may hold it.
 
     Attributes: `resource`, `reason`, `votes` (of the round that found it, else empty),
-    `remaining` (s of validity left: 0.0).
+    `remaining` (s of validity left: 0.0), `body_ended`: raised on leaving a block whose
+    body, or a decorated call, had come to its end; what that returned is lost.
     """
 
     def __init__(
@@ -201,12 +202,14 @@ class LeaseLostError(FastRedlockError):
         reason: str,
         votes: tuple[MasterVote, ...] = (),
         remaining: float = 0.0,
+        body_ended: bool = False,
     ) -> None:
-        super().__init__(resource, reason, votes, remaining)
+        super().__init__(resource, reason, votes, remaining, body_ended)
         self.resource = resource
         self.reason = reason
         self.votes = votes
         self.remaining = remaining
+        self.body_ended = body_ended
 
     def _text(self) -> str:
         votes = f": {describe_votes(self.votes)}" if self.votes else ""

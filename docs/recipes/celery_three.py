@@ -48,4 +48,6 @@ def export(task: Any, parts: int) -> None:
             write(lease.slot, "end")
     except (AcquireError, LeaseLostError) as error:  # taken, unreachable, or lost
         log.warning("%s", error)  # not exc=error: strangers may read results
+        if isinstance(error, LeaseLostError) and error.body_ended:
+            return  # the work is done, if late: a retry would do it twice
         raise task.retry(countdown=random.uniform(0.2, 0.6)) from None

@@ -44,4 +44,6 @@ def report(task: Any, account: str, parts: int) -> None:
                 write(part)
     except (AcquireError, LeaseLostError) as error:  # taken, unreachable, or lost
         log.warning("%s", error)  # not exc=error: strangers may read results
+        if isinstance(error, LeaseLostError) and error.body_ended:
+            return  # the work is done, if late: a retry would do it twice
         raise task.retry(countdown=1) from None  # the pool goes on meanwhile

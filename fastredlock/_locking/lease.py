@@ -308,8 +308,13 @@ class BaseLease(LeaseFields):
     def _check_exit(self, status: ReleaseStatus, left_ns: int, overrun_ns: int) -> None:
         """Raise the loss of a body that ended by so much too late; 0: not known."""
         if left_ns <= 0 or status is GONE:
-            reason = self._reason_at_exit(overrun_ns)
-            raise self._loss() or LeaseLostError(self.resource, reason)
+            raise self._loss_at_exit(overrun_ns)
+
+    def _loss_at_exit(self, overrun_ns: int) -> LeaseLostError:
+        reason = self._reason_at_exit(overrun_ns)
+        loss = self._loss() or LeaseLostError(self.resource, reason)
+        known = self.resource, loss.reason, loss.votes, loss.remaining
+        return LeaseLostError(*known, body_ended=True)
 
     def _reason_at_exit(self, overrun_ns: int) -> str:
         if self._is_parents():

@@ -152,6 +152,7 @@ def test_resource_of_any_bytes_is_shown_on_one_line(
             error("r", "lost", VOTES, 0.5)
             for error in (LeaseLostError, NotExtendedError)
         ),
+        LeaseLostError("r", "lost", body_ended=True),
         *(error("ttl=0: more") for error in (ConfigurationError, InternalError)),
         FastRedlockError("ttl=0: allowed is more"),
     ],

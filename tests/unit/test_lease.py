@@ -6,6 +6,7 @@ of `ScriptedLocks` takes 3 ms.
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import pickle
 from collections.abc import Callable
@@ -29,6 +30,8 @@ from fastredlock._core import Operation, Round
 from fastredlock._locking.driver import Driver
 from fastredlock._locking.each import ExtendEach
 from fastredlock._locking.validity import FOREVER_NS, extended, validity_of
+from fastredlock.testing import MemoryLocks
+from fastredlock.testing.asyncio import MemoryLocks as AwaitableMemoryLocks
 from tests.support.rounds import (
     GONE,
     MS,
@@ -286,6 +289,47 @@ def test_with_block_left_late_names_the_overrun_and_keep_alive() -> None:
         f"{BEFORE_END}: its validity (ttl 5 s) was overrun by 3.000 s; give "
         "keep_alive=True, or a longer ttl"
     )
+
+
+# The page's example said "stopped half-way" of an order that was shipped.
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("checks", [False, True])
+def test_loss_that_leaves_a_block_shows_whether_its_body_had_ended(
+    is_kept: bool, checks: bool
+) -> None:
+    locks = MemoryLocks(ttl=5)
+
+    @locks.lock("orders:42", keep_alive=is_kept)
+    def ship() -> str:
+        locks.steal("orders:42")
+        locks.advance(6)
+        if checks:
+            locks.current("orders:42").check()
+        return "shipped"
+
+    with pytest.raises(LeaseLostError) as caught:
+        ship()
+    assert caught.value.body_ended is not checks
+
+
+@pytest.mark.parametrize("sleeps", [False, True])
+def test_loss_that_leaves_an_awaited_block_shows_whether_its_body_had_ended(
+    sleeps: bool,
+) -> None:
+    locks = AwaitableMemoryLocks(ttl=5)
+
+    async def ship() -> str:
+        async with locks.lock("orders:42", keep_alive=True):
+            locks.steal("orders:42")
+            await locks.advance(6 if sleeps else 0)  # where a loss cancels it
+            if sleeps:
+                await asyncio.sleep(0)
+            locks.lose("orders:42")
+            return "shipped"
+
+    with pytest.raises(LeaseLostError) as caught:
+        asyncio.run(ship())
+    assert caught.value.body_ended is not sleeps
 
 
 def test_with_block_left_late_by_a_kept_lease_gives_no_such_advice() -> None:
