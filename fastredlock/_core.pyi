@@ -672,6 +672,14 @@ class AcquireCall(Call):
     round: Final[Round | None]
     caller: Final[Any]
 
+def check_acquire(
+    driver: DriverFields,
+    resource: Any,
+    ttl: float | Terms | None,
+    timeout: float | None,
+    encode: Callable[[Any], _Keys],
+) -> None: ...
+
 @final
 class DefaultResource: ...
 

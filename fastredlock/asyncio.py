@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Iterable
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, Never, overload
 
 from ._core import DEFAULT_RESOURCE, AcquireCall, EachCall, acquire_in_c
 from ._locking.awaitable import (
@@ -20,6 +20,7 @@ from ._locking.lease import ReleaseStatus
 from ._locking.locks import BaseLocks, asked, breaking, held_leases
 from ._locking.loop_driver import LoopDriver
 from ._options.keys import distinct, encode_resource, encode_resources
+from ._options.settings import unexpected
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote
 from ._steps import run_awaited
@@ -63,6 +64,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         on_lost: OnLost | None = None,
         linger: float | None = None,
         permits: int | None = None,
+        **unknown: Never,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -74,7 +76,8 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
         it is lost. `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
-        raise NotImplementedError  # its body is in src_cython/calls/call.pyx
+        # Its body is in src_cython/calls/call.pyx.
+        raise unexpected("acquire", unknown)
 
     @marked_coroutine
     def acquire_all(
@@ -85,6 +88,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        **unknown: Never,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take all of the resources or none of them, in one round; return one Lease.
 
@@ -92,6 +96,8 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
+        if unknown:
+            raise unexpected("acquire_all", unknown)
         keep, named = asked(keep_alive, on_lost), distinct(resources)
         return AcquireCall(
             self._driver, Lease, named, ttl, timeout, encode_resources, keep
@@ -158,8 +164,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         there, nothing else. `on_lost`: as of `acquire`; with fencing `lease.fence` is
         the number of the term.
         """
-        given = resource, ttl, None, encode_resource, asked(True, on_lost)
-        return Campaign(Candidate(self._driver, *given))
+        return Campaign(self._candidate(Candidate, resource, ttl, on_lost))
 
     # --- other calls ------------------------------------------------------------------
 

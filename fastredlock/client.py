@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
-from typing import Any, overload
+from typing import Any, Never, overload
 
 from ._core import (
     DEFAULT_RESOURCE,
@@ -21,6 +21,7 @@ from ._locking.lease import ReleaseStatus
 from ._locking.locks import BaseLocks, asked, breaking, held_leases
 from ._locking.slots import Rate
 from ._options.keys import distinct, encode_resource, encode_resources
+from ._options.settings import unexpected
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote
 from ._steps import run
@@ -77,6 +78,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         on_lost: OnLost | None = None,
         linger: float | None = None,
         permits: int | None = None,
+        **unknown: Never,
     ) -> Lease | None:
         """Take the resource; return a Lease, or None if others held it all that time.
 
@@ -88,6 +90,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         `on_lost(lease, error)` is called once, by another thread, where it is lost.
         `permits`: take one slot of a semaphore of so many; see `semaphore`.
         """
+        if unknown:
+            raise unexpected("acquire", unknown)
         keep, encode = None, encode_resource
         if keep_alive or not (on_lost is None and linger is None and permits is None):
             ttl, encode, keep = self._asked(ttl, keep_alive, on_lost, linger, permits)
@@ -109,6 +113,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         timeout: float | None = None,
         keep_alive: bool | float = False,
         on_lost: OnLost | None = None,
+        **unknown: Never,
     ) -> Lease | None:
         """Take all of the resources or none of them, in one round; return one Lease.
 
@@ -116,6 +121,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         callers that name the same resources in any order do not lock each other out.
         The lease's `resource` is the tuple of resources, each once.
         """
+        if unknown:
+            raise unexpected("acquire_all", unknown)
         keep, named = asked(keep_alive, on_lost), distinct(resources)
         call = AcquireCall(
             self._driver, Lease, named, ttl, timeout, encode_resources, keep
@@ -194,8 +201,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         `break`, an exception and `close()` release at once. `on_lost`: as of `acquire`;
         with fencing `lease.fence` is the number of the term.
         """
-        keep = asked(True, on_lost)
-        return leading(Lock(self._driver, resource, ttl, None, encode_resource, keep))
+        return leading(self._candidate(Lock, resource, ttl, on_lost))
 
     # --- other calls ------------------------------------------------------------------
 

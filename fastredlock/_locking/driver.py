@@ -29,7 +29,7 @@ from .._core import (
 )
 from .._options import scripts
 from .._options.connection import context_of, preparer_of
-from .._options.settings import Settings
+from .._options.settings import Settings, timeout_to_ns
 from .._reports.log import warn, warn_once
 from .._reports.votes import printable
 from ..errors import ConfigurationError, FastRedlockError, InternalError
@@ -68,6 +68,7 @@ class BaseDriver(DriverFields):
     settings: Settings
     observer: ObserverHooks
     attempts = attempts  # what an acquire does whose first try was not won
+    timeout_ns = staticmethod(timeout_to_ns)  # of one that is not plain
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, new_engine(settings))

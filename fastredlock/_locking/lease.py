@@ -9,9 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from enum import Enum
+from math import inf
 from typing import Any, NoReturn
 
 from .._core import LeaseFields, Round, Terms, Verdict, set_first
+from .._options.functions import name_methods
+from .._options.retry import number_in
+from .._options.settings import LONGEST_TTL
 from .._reports.votes import MasterVote, Resource, hash_of, loss, shown, votes_of
 from ..errors import LeaseLostError, NotExtendedError
 from .driver import BaseDriver, refuse_pickling
@@ -333,6 +337,8 @@ class BaseLease(LeaseFields):
         return f"<{type(self).__name__} {self.resource!r}, {state}>"
 
 
+name_methods(BaseLease, "Lease")
+
 # --- its loss -------------------------------------------------------------------------
 
 SLICE_NS = 1_000_000_000  # timers stop while the machine is suspended
@@ -361,8 +367,11 @@ class BaseLost:
 
         It needs no keeper: it looks at the end of the validity itself.
         """
-        began_ns = self._lease._driver.now_ns()
-        until_ns = None if timeout is None else began_ns + int(timeout * 1e9)
+        until_ns = None
+        if timeout is not None:
+            seconds = number_in("timeout", timeout, -inf, inf, "None, or a number of s")
+            limit_ns = int(max(0, min(seconds, LONGEST_TTL)) * 1e9)
+            until_ns = self._lease._driver.now_ns() + limit_ns
         while not self._is_over():
             now_ns = self._lease._driver.now_ns()
             left_ns = SLICE_NS if until_ns is None else min(SLICE_NS, until_ns - now_ns)

@@ -17,6 +17,7 @@ from .._core import (
     LockEntries,
     PermitsOf,
     Terms,
+    check_acquire,
     draw_fraction,
 )
 from .._options.keys import distinct, encode_resource, encode_resources
@@ -82,6 +83,9 @@ class BaseLock(LockEntries):
         reentrant: bool = False,
         skip: Skip | None = None,
     ) -> None:
+        check_acquire(driver, resource, ttl, timeout, encode)
+        if keep is not None:
+            keep.check(driver, ttl)
         self._driver = driver
         self._resource = resource
         self._ttl = ttl

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from functools import partial
 from gc import get_referrers
-from typing import Any, Concatenate, Generic, NoReturn, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, Self, TypeVar
 
 from .._core import DEFAULT_RESOURCE, LocksFields, Operation, Round, Terms, Vote
+from .._options.functions import name_methods
 from .._options.keys import (
     PROBE,
     distinct,
@@ -22,6 +23,7 @@ from .._options.settings import (
     from_environment,
     positive_ns,
     settings_of_call,
+    unexpected,
 )
 from .._reports.health import MasterHealth, health_of
 from .._reports.stats import Stats
@@ -148,6 +150,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         reentrant: bool = False,
         skip: bool = False,
         linger: float | None = None,
+        **unknown: Never,
     ) -> AnyLock:
         """Return a context manager that holds the resource, or raises on entering.
 
@@ -170,6 +173,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         With asyncio the task that runs the body is cancelled where a lease that is kept
         is lost, and LeaseLostError leaves the block.
         """
+        if unknown:
+            raise unexpected("lock", unknown)
         keep = asked(keep_alive, on_lost, at_least)
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
@@ -188,6 +193,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         on_lost: Callable[[AnyLease, LeaseLostError], object] | None = None,
         at_least: float | None = None,
         skip: bool = False,
+        **unknown: Never,
     ) -> AnyLock:
         """Return a context manager that holds one of `permits` slots of the resource.
 
@@ -199,6 +205,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
 
         A block inside another takes a second slot, so it may wait for itself.
         """
+        if unknown:
+            raise unexpected("semaphore", unknown)
         keep = asked(keep_alive, on_lost, at_least)
         given = self._driver, resource, ttl, timeout, permits_of(permits), keep
         return self._new_lock(*given, False, skipping(timeout) if skip else None)
@@ -232,12 +240,15 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         keep_alive: bool | float = False,
         on_lost: Callable[[AnyLease, LeaseLostError], object] | None = None,
         at_least: float | None = None,
+        **unknown: Never,
     ) -> AnyLock:
         """Return a context manager that holds all of the resources, or raises.
 
         As `lock`, but of several: `acquire_all` with ResourceTakenError instead of
         None.
         """
+        if unknown:
+            raise unexpected("lock_all", unknown)
         if not callable(resources):
             resources = distinct(resources)
         keep = asked(keep_alive, on_lost, at_least)
@@ -317,6 +328,18 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
 
+    def _candidate(
+        self,
+        kind: type[BaseLock],
+        resource: str | bytes,
+        ttl: float | None,
+        on_lost: Callable[[Any, LeaseLostError], object] | None,
+    ) -> Any:
+        if callable(resource):
+            encode_resource(resource)  # which refuses it
+        keep = asked(True, on_lost)
+        return kind(self._driver, resource, ttl, None, encode_resource, keep)
+
     def _asked(
         self,
         ttl: float | None,
@@ -371,6 +394,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
             resource, elapsed = driver.settings.resource, driver.now_ns() - began_ns
             raise QuorumUnreachableError(resource, votes, 1, elapsed / 1e9)
 
+
+name_methods(BaseLocks, "FastRedlock")
 
 # --- leases that are still held: for close(release=True) ------------------------------
 

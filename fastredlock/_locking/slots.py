@@ -11,7 +11,7 @@ from typing import Any
 
 from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, undo
 from .._options.keys import LONGEST_RESOURCE, MOST_PERMITS, encode_resource
-from .._options.retry import number_of
+from .._options.retry import number_of, refused_number
 from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
 from .._reports.votes import MasterVote, Resource, holders_of, shown
 from ..errors import ConfigurationError
@@ -78,10 +78,11 @@ def rate_terms(settings: Settings, per: float) -> Terms:
     if act_ns is None:
         act_ns = max(SHORTEST_ACT_NS, min(per_ns // RATE_SHARE, LONGEST_ACT_NS))
     if per_ns < act_ns:
-        raise ConfigurationError(
-            f"per={per!r}: allowed is {act_ns / 1e9:g} to {LONGEST_TTL // 2} s: a "
-            "round may take that long (round_timeout)"
+        allowed = (
+            f"{act_ns / 1e9:g} to {LONGEST_TTL // 2} s: a round may take that long "
+            "(round_timeout)"
         )
+        raise refused_number("per", per, allowed)
     kept_ns = per_ns + act_ns + FIXED_DRIFT_NS
     ttl_ms = -int(-kept_ns / (1 - settings.drift_factor) // NS_PER_MS)
     if settings.max_ttl is not None and ttl_ms > settings.max_ttl * 1000:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from functools import partial
+from types import FunctionType
 from typing import Any
 
 from ..errors import ConfigurationError
@@ -70,6 +71,13 @@ def is_of(kind: Callable[[object], bool], function: Any) -> bool:
             return False
         function = inner
     return True
+
+
+def name_methods(owner: type, name: str) -> None:
+    """Let the methods of a base have the name of the class that its users know."""
+    for method in vars(owner).values():
+        if isinstance(method, FunctionType):
+            method.__qualname__ = f"{name}.{method.__name__}"
 
 
 def name_of(function: object) -> str:

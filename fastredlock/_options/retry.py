@@ -50,10 +50,16 @@ def refused_type(name: str, value: object, allowed: str) -> ConfigurationError:
     return ConfigurationError(f"{found}: allowed is {allowed}")
 
 
+def refused_number(name: str, value: object, allowed: str) -> ConfigurationError:
+    number = number_of(value)
+    none = "" if number == number else "no number; "
+    return ConfigurationError(f"{name}={value!r}: {none}allowed is {allowed}")
+
+
 def number_in(name: str, value: object, low: float, high: float, allowed: str) -> float:
     number = number_of(value)
     if not low <= number <= high:  # NaN compares as False
-        raise refused(name, value, allowed)
+        raise refused_number(name, value, allowed)
     return number
 
 

@@ -34,7 +34,14 @@ from .masters import (
     parse_masters,
     with_credentials,
 )
-from .retry import Retry, number_in, number_of, refused, refused_type
+from .retry import (
+    Retry,
+    number_in,
+    number_of,
+    refused,
+    refused_number,
+    refused_type,
+)
 
 LONGEST_TTL = 1_000_000_000  # s, 31 years: nanoseconds stay far inside int64
 LONG_TTL = 3600  # s; from here on it may be meant in milliseconds
@@ -204,10 +211,11 @@ class Settings:
                 by += "; that ttl is the default: give one beside max_ttl"
             if isinstance(ttl, NoExpiry):
                 by += ", and no lock without expiry (give timeout= or expire=)"
-            raise ConfigurationError(
-                f"ttl={ttl!r}: allowed is {shortest_ms / 1000} to {longest} s{by}; "
-                f"drift takes off {self.drift_factor:.2%} and 2 ms"
+            allowed = (
+                f"{shortest_ms / 1000} to {longest} s{by}; drift takes off "
+                f"{self.drift_factor:.2%} and 2 ms"
             )
+            raise refused_number("ttl", ttl, allowed)
         if seconds > LONG_TTL and not self._has_warned_long:
             self._has_warned_long = True
             text = (
@@ -322,15 +330,22 @@ def timeout_to_ns(timeout: float | None) -> int | None:
         return None
     seconds = number_of(timeout)
     if not seconds >= 0:  # NaN compares as False
-        raise ConfigurationError(
-            f"timeout={timeout!r}: allowed is None (no limit) or 0 s (one try) and more"
-        )
+        allowed = "None (no limit) or 0 s (one try) and more"
+        raise refused_number("timeout", timeout, allowed)
     return None if seconds > LONGEST_TTL else int(seconds * NS_PER_S)
 
 
-# ---- the arguments of a constructor
+# ---- arguments that a call does not have
 
-OF_CALLS = ("timeout", "keep_alive", "on_lost")
+OF_CALLS = (
+    *("ttl", "timeout", "keep_alive", "on_lost", "at_least"),
+    *("reentrant", "skip", "linger", "permits"),
+)
+ELSEWHERE = {  # the words of redis-py and python-redis-lock
+    "blocking_timeout": "timeout",
+    "blocking": "timeout (0: one try)",
+    "expire": "ttl",
+}
 
 
 def settings_of_call(
@@ -347,14 +362,22 @@ def settings_of_call(
         if trace is None or trace.tb_next is not None:
             raise  # of an iterable or a function that was given
         text = str(error).partition(". Did you mean")[0]  # CPython's, from 3.13 on
-    raise TypeError(text.replace("Settings", class_name, 1) + advice(options))
-
-
-def advice(options: dict[str, Any]) -> str:
     known = Settings.__init__.__annotations__
     unknown = next((name for name in options if name not in known), "")
-    if unknown in OF_CALLS:
-        return f": {unknown} is given to acquire() and lock()"
+    raise TypeError(text.replace("Settings", class_name, 1) + advice(unknown, known))
+
+
+def unexpected(call: str, unknown: dict[str, Any]) -> TypeError:
+    """Return the error of a call with arguments that it does not have."""
+    name = next(iter(unknown))
+    text = f"FastRedlock.{call}() got an unexpected keyword argument {name!r}"
+    return TypeError(text + advice(name, OF_CALLS))
+
+
+def advice(unknown: str, known: Iterable[str]) -> str:
+    here = ELSEWHERE.get(unknown, unknown)
+    if here != unknown or (unknown in OF_CALLS and unknown not in known):
+        return f": {here} is given to acquire() and lock()"
     from difflib import get_close_matches  # for a mistake alone
 
     near = get_close_matches(unknown, known, 1)

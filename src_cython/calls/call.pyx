@@ -363,14 +363,18 @@ cdef class AcquireCall(Call):
 def acquire_in_c(type lease_type not None, encode):
     """Return a decorator: an awaitable client's `acquire`, a function of C.
 
-    The method has its text. CPython looks up the default of each parameter that is not
-    given in a dictionary: a tenth of a pair with a idle key.
+    The method has its text, and refuses arguments that it does not have. CPython looks
+    up the default of each parameter that is not given in a dictionary: a tenth of a
+    pair with a idle key.
     """
     def in_c(method):
-        def begun(
+        def acquire(
             LocksFields self not None, resource=default_resource, *, ttl=None,
             timeout=None, keep_alive=False, on_lost=None, linger=None, permits=None,
+            **unknown,
         ):
+            if unknown:
+                method(self, **unknown)
             keep, encoding = None, encode
             if keep_alive or not (
                 on_lost is None and linger is None and permits is None
@@ -382,7 +386,7 @@ def acquire_in_c(type lease_type not None, encode):
                 self._driver, lease_type, resource, ttl, timeout, encoding, keep
             )
 
-        return update_wrapper(begun, method)
+        return update_wrapper(acquire, method)
 
     return in_c
 
@@ -428,7 +432,7 @@ cdef Round acquire_first_try(AcquireCall self):
     cdef bint waits, is_drawn_later
     if self.keep is not None:
         self.keep.check(driver, self.ttl)
-    key = first_try_key(self)
+    key = first_try_key(self.resource, self.encode)
     timeout_ns = first_try_timeout_ns(self.timeout)
     if self.ttl is not None:
         terms = driver.settings.terms(self.ttl)
@@ -467,6 +471,21 @@ cdef Round acquire_first_try(AcquireCall self):
     return round
 
 
+def check_acquire(DriverFields driver not None, resource, ttl, timeout, encode):
+    """Raise ConfigurationError for what an acquire by these arguments would refuse.
+
+    A function, which gives the resource of each call, is not called.
+    """
+    if resource is default_resource:
+        resource = driver.settings.resource
+    if not callable(resource):
+        engine_keys(driver.engine, first_try_key(resource, encode))
+    if ttl is not None:
+        driver.settings.terms(ttl)
+    if first_try_timeout_ns(timeout) == NO_PLAIN_TIMEOUT:
+        driver.timeout_ns(timeout)
+
+
 cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
     # Whether a first try may queue. Not where the policy polls, nor where the attempts
     # refuse it or warn: its caller has entered a block of this key, or blocks a loop.
@@ -496,21 +515,21 @@ cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
     return NO_PLAIN_TIMEOUT
 
 
-cdef object first_try_key(AcquireCall self):
+cdef object first_try_key(object resource, object encode):
     # As `encode`, which is asked about all that is not plain.
     cdef bytes key = None
-    if type(self.resource) is bytes:
-        key = self.resource
-    elif type(self.resource) is str:
+    if type(resource) is bytes:
+        key = resource
+    elif type(resource) is str:
         try:
-            key = (<str>self.resource).encode("utf-8")
+            key = (<str>resource).encode("utf-8")
         except UnicodeEncodeError:
             pass
     if key is None or not 0 < len(key) <= PLAIN_SIZE or (
         # In all names of our own keys. (`in` of bytes makes an exception, 0.3 us.)
         memmem(<const char *>key, len(key), b"fastredlock:", 12) != NULL
     ):
-        return self.encode(self.resource)
-    if isinstance(self.encode, KindEncoder):
-        return (<KindEncoder>self.encode).of_key(key)
+        return encode(resource)
+    if isinstance(encode, KindEncoder):
+        return (<KindEncoder>encode).of_key(key)
     return key

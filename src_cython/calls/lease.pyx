@@ -89,10 +89,10 @@ cdef int release_send(ReleaseCall self) except -1:
 
 def release_in_c(method):
     """Return a lease's `release`, a function of C; `method` has its text."""
-    def guarded(LeaseFields self not None):
+    def release(LeaseFields self not None):
         return call_begin(release_new(ReleaseCall, self))
 
-    return update_wrapper(guarded, method)
+    return update_wrapper(release, method)
 
 
 # --- the ends of a body ---------------------------------------------------------------
@@ -342,12 +342,12 @@ def releases_in_c(type each_type not None):
     The method has its text.
     """
     def in_c(method):
-        def guarded(LocksFields self not None, leases):
+        def release_each(LocksFields self not None, leases):
             return call_run(
                 EachCall(self._driver, "release_each", each_type, leases)
             )
 
-        return update_wrapper(guarded, method)
+        return update_wrapper(release_each, method)
 
     return in_c
 

@@ -96,7 +96,10 @@ def named(**settings: Any) -> dict[str, Any]:
     [
         ("redis+sentinel://s1:26379", "without the name of its service"),
         ("redis+sentinel://s1:x/name", "port"),
-        (f"{URL}?failover_window=soon", "failover_window='soon': allowed is 0 to"),
+        (
+            f"{URL}?failover_window=soon",
+            "failover_window='soon': no number; allowed is 0 to",
+        ),
         (f"{URL}?lossless_failover=perhaps", "lossless_failover"),
         (f"{URL}?sentinel_ssl=perhaps", "allowed are true"),
         ({"sentinels": PLACES}, "sentinels and service_name: give both"),

@@ -546,7 +546,7 @@ def assert_refused(name: str | bytes, said: str) -> None:
             partial(locks.acquire_each, ["x", name]),
             partial(locks.acquire_all, ["x", name]),
             partial(locks.adopt, name, b"token"),
-            locks.lock(name).__enter__,
+            partial(locks.lock, name),
             partial(FastRedlock, ["redis://a"], resource=name),
         ]
         for call in calls:
