@@ -168,7 +168,9 @@ class Round:
         until_ns: int = -1,
         has_waited: bool = False,
         pause_ns: int = 0,
+        places: object = None,
     ) -> None: ...
+    places: Final[object]
     has_turn: Final[bool]
     keeps_turn: Final[bool]
     def lost_turns(self, before: int) -> int: ...

@@ -104,9 +104,9 @@ def attempts(
     lock_key = key.name if isinstance(key, KeyOfKind) else key
     is_inspected = keeps_turn = False
     has_waited = first is not None and first.has_turn
-    pause_ns = 0
+    pause_ns, places = 0, None
     left_ns = timeout_ns
-    may_wait = timeout_ns != 0 and retry.waits_in_turn and not isinstance(key, tuple)
+    may_wait = timeout_ns != 0 and retry.waits_in_turn
     if refused is not None:
         if first is None and permits is None:
             raise refused
@@ -131,7 +131,9 @@ def attempts(
             if waits:
                 before_wait(engine)
                 until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
-                round.wait_in_turn(began_ns, keeps_turn, until_ns, has_waited, pause_ns)
+                round.wait_in_turn(
+                    *(began_ns, keeps_turn, until_ns, has_waited, pause_ns, places)
+                )
                 has_waited = True
             yield round
         if round.is_won:
@@ -166,6 +168,7 @@ def attempts(
                 # pauses, in its place, and those behind it need not try.
                 # (Which slot it may have, the gate says anew.)
                 keeps_turn, pause_ns = round.keeps_turn and permits is None, 0
+                places = round.places
                 lost_turns = round.lost_turns(lost_turns)
                 if lost_turns > LOST_TURNS:
                     pause_ns = int(delay_after(engine, round, retry) * 1e9)

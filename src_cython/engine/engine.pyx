@@ -168,14 +168,13 @@ cdef class Engine:
         return tuple([master.late_us for master in engine_faces(self)])
 
     def may_wait_in_turn(self, keys not None, int64_t now_ns):
-        """Whether a round of this key can wait in a queue; of several it cannot."""
-        return (
-            type(keys) is not tuple
-            and gate_master(self, <bytes>engine_keys(self, keys), now_ns) >= 0
-            and not wait_queues_are_until(
-                self.queues.polled_ns, engine_keys(self, keys), now_ns
-            )
-        )
+        """Whether a round of this key, or of these, can wait in a queue of each."""
+        name = engine_keys(self, keys)
+        return all([
+            gate_master(self, <bytes>key, now_ns) >= 0
+            and not wait_queues_are_until(self.queues.polled_ns, key, now_ns)
+            for key in (name if type(name) is tuple else (name,))
+        ])
 
     def is_contended(self, keys not None, int64_t now_ns):
         """Whether others were seen to wait for this key, now or in the last second."""

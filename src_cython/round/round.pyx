@@ -172,15 +172,21 @@ cdef class Round:
 
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
-        bint has_waited=False, int64_t pause_ns=0,
+        bint has_waited=False, int64_t pause_ns=0, places=None,
     ):
         """Wait in the queue of the resource before it is opened. since_ns: when its
         caller began to wait; until_ns: when it is opened at the latest, -1: no limit.
         keeps_turn: its last round had its turn, and lost it by a master that had not
         seen the release. has_waited: in an earlier round. pause_ns: before it is
         opened, unless the gate notifies it of its turn; those behind it in this process
-        wait as long."""
+        wait as long. places: of several keys, those of its last round."""
         self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited, pause_ns)
+        self.turn.places = places
+
+    @property
+    def places(self):
+        """Of several keys, where it waited; or None."""
+        return None if self.turn is None else self.turn.places
 
     @property
     def has_turn(self):

@@ -166,7 +166,9 @@ cdef int gate_open_waiting(Engine self, Round round, int64_t now_ns) except -1:
     cdef Turn turn = round.turn
     cdef WaitQueue queue = turn.queue
     cdef int gate = gate_master(self, queue.resource, now_ns)
-    cdef Round next = wait_queue_behind(queue, round)
+    cdef Round next = None
+    if round.turn.places is None:      # else its entry stays: no command goes there
+        next = wait_queue_behind(queue, round)
     if round_wants_slot(round):
         gate_set_slot(self, round, queue.slot, now_ns)
     queue.slot = -1
@@ -175,9 +177,31 @@ cdef int gate_open_waiting(Engine self, Round round, int64_t now_ns) except -1:
         turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
     gate_set(self, queue, gate, now_ns)
     gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    gate_opened(self, round, now_ns)
+    return wait_queue_open(queue, round, next, gate, now_ns)
+
+
+cdef int gate_opened(Engine self, Round round, int64_t now_ns) except -1:
+    # One of several places opens the round of all keys, once. The others wait until
+    # that has its verdict: as if they were tried, where they come first in here.
+    cdef Places places = round.turn.places
+    cdef Round other
+    if places is not None:
+        if not round.turn.is_probe:
+            places.had_ns = places.had_ns if places.had else now_ns
+            places.had.add(round.resource)
+        round.turn.is_open = True
+        if places.round.turn.is_open:
+            return 0
+        round = places.round
+        round.turn.is_open = True
+        for other in places.each:
+            if not other.turn.is_open and wait_queue_head(other.turn.queue) is other:
+                wait_queue_open(other.turn.queue, other, None, -1, now_ns)
+            elif not other.turn.is_open:
+                other.turn.is_open = wait_queue_remove(other.turn.queue, other)
     self.opened.append(round)
     turn_spend(round, self.round_trip_ns, now_ns)
-    return wait_queue_open(queue, round, next, gate, now_ns)
 
 
 cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -185,12 +209,12 @@ cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except 
     # they wait for the next ones first, as other rounds do.
     cdef Round round
     cdef list rounds = queue.rounds
-    self.opened.extend(rounds)
     queue.rounds = []
     wait_queue_on(queue, EVENT_NO_GATE)
     for round in rounds:
-        turn_spend(round, self.round_trip_ns, now_ns)
-        round.turn = None
+        gate_opened(self, round, now_ns)
+        if round.turn.places is None:
+            round.turn = None
     return gate_forget_queue(self, queue)
 
 
@@ -202,6 +226,8 @@ cdef int gate_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
         rounds = queue.rounds
         queue.rounds = []
         for round in rounds:
+            if round.turn.places is not None:
+                round = round.turn.places.round
             round_give_up(round, reason, now_ns)
         gate_leave_if_empty(self, queue, now_ns)
 
@@ -591,6 +617,8 @@ cdef int gate_ask_together(
             gate_try(self, queue, now_ns)
         else:
             asked.append(queue)
+    # A try for several keys takes its places out of other queues.
+    asked = [each for each in asked if (<WaitQueue>each).rounds]
     return gate_send_questions(self, asked, questions.gate, now_ns)
 
 

@@ -422,6 +422,17 @@ cdef enum:                   # the replies of take_turn
 
 @cython.final
 @cython.internal
+cdef class Places:
+    """Those of a round of several keys, which waits in the queue of each (turns)."""
+
+    cdef Round round             # that is opened where one of them has its turn
+    cdef list each               # a round in each queue: none of them is sent
+    cdef set had                 # keys whose turn it had: it keeps them, and pauses...
+    cdef int64_t had_ns          # ...since then
+
+
+@cython.final
+@cython.internal
 @cython.freelist(64)
 cdef class Turn:
     cdef int64_t since_ns        # when its caller began to wait
@@ -433,6 +444,7 @@ cdef class Turn:
     #                              of all rounds to come, kept by a lease that is kept.)
     cdef tuple arguments         # of its script at the gate
     cdef list asked              # of a question: (queue, its first's number)
+    cdef Places places           # of several keys, for which it waits; or None
     cdef int gate_reply
     cdef bint is_open            # its round is, or was
     cdef bint is_kept            # from the last round of its caller: no need to ask

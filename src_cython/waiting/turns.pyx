@@ -240,6 +240,8 @@ cdef int turns_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef WaitQueue queue = turn.queue
     cdef list freed
     cdef int action
+    if turn.places is not None:      # of several keys
+        return turns_on_all_closed(self, round, now_ns)
     if queue is None or not turn.is_open:
         return 0
     turn.arguments = None
@@ -409,6 +411,8 @@ cdef bint turns_wait(Engine self, Round round, int64_t now_ns) except -1:
     # Whether it waits; where no queue is kept it is as a round without a turn.
     cdef bytes resource = round_queue(round)
     cdef WaitQueue queue
+    if round.keys is not None:
+        return turns_wait_for_all(self, round, now_ns)
     if gate_master(self, resource, now_ns) < 0 or (
         wait_queues_are_until(self.queues.polled_ns, resource, now_ns)
     ):
@@ -446,6 +450,12 @@ cdef int turns_enter_queue(
 cdef int turns_leave(Engine self, Round round, int64_t now_ns) except -1:
     # Its caller has given it up.
     cdef WaitQueue queue = round.turn.queue
+    cdef Round place
+    if round.keys is not None and round.turn.places is not None:
+        for place in round.turn.places.each:
+            place.is_finished = True      # no time opens it any more
+            turns_leave(self, place, now_ns)
+        round.turn.places = None      # which refer to it
     if queue is None:
         return 0
     gate_do(self, queue, wait_queue_leave(queue, round), now_ns)
@@ -476,6 +486,69 @@ cdef bint turns_take_due(Engine self, int64_t now_ns) except -1:
         if turn.is_kept or now_ns >= turn.until_ns:
             gate_open_waiting(self, <Round>work, now_ns)
     return True
+
+
+# --- several --------------------------------------------------------------------------
+# A round of several keys has a place in the queue of each, and holds none of them. The
+# turn of any key opens the round, which takes all or nothing. If another key is taken,
+# it comes back, and pauses at the first one: that gate gives the turn to nobody, and
+# the turn of the other key finds both free (but for callers that do not queue).
+#
+# The holder of the other key may wait for the one that is kept so. So a key is kept for
+# as long as this caller had waited before; then it waits for the others only.
+
+cdef enum:
+    KEPT_LEAST_NS = 250_000_000
+    KEPT_PAUSE_NS = 200_000_000      # a gate keeps it for 300 ms
+
+
+cdef bint turns_wait_for_all(Engine self, Round round, int64_t now_ns) except -1:
+    cdef Turn turn = round.turn
+    cdef Places places = turn.places
+    cdef Round place
+    cdef set left = set()
+    if places is None:
+        places = turn.places = Places.__new__(Places)
+        places.had = set()
+    places.round = round
+    places.each = []
+    if places.had and now_ns - places.had_ns > max(
+        <int64_t>KEPT_LEAST_NS, places.had_ns - turn.since_ns
+    ):
+        left, places.had = places.had, left
+    for key in round.keys:
+        if key in left and len(left) < len(round.keys) or turn.is_open:
+            continue
+        place = round_new(
+            OPERATION_ACQUIRE, key, round.token, round.terms, self.vote_count
+        )
+        place.kind = KIND_SEVERAL      # nothing is handed on to it
+        place.turn = turn_new(
+            turn.since_ns, False, turn.until_ns, True,
+            KEPT_PAUSE_NS if key in places.had else 0,
+        )
+        place.turn.places = places
+        if not turns_wait(self, place, now_ns):
+            turns_leave(self, round, now_ns)
+            round.turn = None
+            return False
+        places.each.append(place)
+    self.counters.waits += not turn.has_waited
+    return True
+
+
+cdef int turns_on_all_closed(Engine self, Round round, int64_t now_ns) except -1:
+    # Lost, its caller mostly comes back at once: its entries stay for a moment.
+    cdef Round place
+    cdef WaitQueue queue
+    if round.verdict_code != VERDICT_TAKEN or (
+        now_ns >= round.turn.until_ns - LAST_ROUND_NS
+    ):
+        return turns_leave(self, round, now_ns)
+    for place in round.turn.places.each:
+        queue = place.turn.queue
+        gate_do(self, queue, wait_queue_close(queue, place), now_ns)
+    round.turn.places.each = []
 
 
 # --- cohort ---------------------------------------------------------------------------
@@ -557,7 +630,7 @@ cdef bint turns_join_stay(
         return False
     round = <Round>work
     if round.turn is None or round.is_submitted or (
-        round.turn.is_open or round.turn.is_kept
+        round.turn.is_open or round.turn.is_kept or round.keys is not None
     ):
         return False
     queue = self.queues.by_resource.get(round_queue(round))

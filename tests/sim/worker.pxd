@@ -12,6 +12,7 @@ cdef class Worker:
     cdef public object habits, round, tried, lease, _steps
     cdef public long long until_ns, waits_from_ns, waits_until_ns, round_timeout_ns
     cdef public bytes waits_for
+    cdef public tuple waits_for_all
     cdef public int waits_permits
     cdef public str awaits
     cdef public bint is_done, is_shielded

@@ -86,6 +86,7 @@ class Worker:
         self.lease: Any = None  # which it extends or releases
         self.waits_for = b""  # the key of an acquire that is under way
         self.waits_permits = 0  # ...which is a semaphore's name, of so many
+        self.waits_for_all: tuple[bytes, ...] = ()  # or these keys
         self.waits_from_ns = self.waits_until_ns = self.round_timeout_ns = 0
         self.is_done = False
         self.is_shielded = False  # an interrupt is for later
@@ -223,8 +224,12 @@ class Worker:
             key = encode_resources(resources)
         terms, called_ns = self._terms(slots, ttl_ms), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
-        if isinstance(key, bytes) and timeout_ns:
-            self.waits_for, self.waits_from_ns = key, called_ns
+        if timeout_ns:
+            if isinstance(key, bytes):
+                self.waits_for = key
+            else:
+                self.waits_for_all = key
+            self.waits_from_ns = called_ns
             self.waits_permits = 0 if slots is None else slots.permits
             self.waits_until_ns = called_ns + timeout_ns
             self.round_timeout_ns = terms.timeout_ns
@@ -254,7 +259,7 @@ class Worker:
             is_undisturbed = is_undisturbed and isinstance(error, AcquireError)
             raise
         finally:
-            self.waits_for = b""
+            self.waits_for, self.waits_for_all = b"", ()
             is_undisturbed = is_undisturbed and pauses_before == process.paused_until_ns
             if is_undisturbed and timeout_ns is not None:
                 round_ns = min(terms.timeout_ns, S)  # a ceiling, whatever the ttl

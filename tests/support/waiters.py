@@ -151,7 +151,7 @@ class Waiters:
     def __init__(self) -> None:
         self.served: list[str] = []
         self.at: dict[str, float] = {}
-        self.sections: dict[str | bytes, Section] = {KEY: Section()}
+        self.sections: dict[Any, Section] = {KEY: Section()}
         self._pool = ThreadPoolExecutor(256)
         self._futures: list[Future[Any]] = []
 
@@ -160,7 +160,7 @@ class Waiters:
         name: str,
         locks: FastRedlock,
         *,
-        key: str | bytes = KEY,
+        key: str | bytes | tuple[str, ...] = KEY,
         hold: float = 0.0,
         timeout: float = PATIENCE,
         ttl: float | None = None,
@@ -180,7 +180,8 @@ class Waiters:
     ) -> bool:
         """Take the lock, be inside, release it; say whether it was had."""
         key = options.pop("key", KEY)
-        lease = locks.acquire(key, **options)
+        acquire = locks.acquire_all if isinstance(key, tuple) else locks.acquire
+        lease = acquire(key, **options)
         if lease is None:
             return False
         with self.sections.setdefault(key, Section()):

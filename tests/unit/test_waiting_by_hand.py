@@ -10,17 +10,32 @@ from fastredlock import Retry
 from fastredlock._core import (
     DriverFields,
     LeaseFields,
+    Operation,
     Permits,
     Round,
     Verdict,
     begin_releases,
+    by_hand_queue_mistakes,
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support import gate_by_hand as gates_by_hand
-from tests.support.by_hand import MS, START_NS, S, bulk
-from tests.support.gate_by_hand import ASK, GATE, HELD, KEY, LAST, NEXT, Gate, Gates
+from tests.support.by_hand import MS, START_NS, TERMS, S, bulk
+from tests.support.gate_by_hand import (
+    ASK,
+    COUNT,
+    GATE,
+    HELD,
+    KEY,
+    LAST,
+    NEXT,
+    TIME,
+    Gate,
+    Gates,
+    subscribed,
+)
 from tests.support.rounds import attempts_of
+from tests.support.waiters import gate_of
 
 
 def test_turn_when_an_older_waiter_is_undone_then_is_not_lost() -> None:
@@ -692,3 +707,85 @@ def test_mark_when_its_time_is_over_at_a_slow_gate_then_is_set_again() -> None:
     assert asked[0][-1] == MARK
     gates.say(GATE, gates_by_hand.moved())
     assert len(gates.heard(NEXT, ASK)) == 1
+
+
+# --- several at once ------------------------------------------------------------------
+
+BOTH = (KEY, b"other")
+OTHERS_GATE = gate_of(COUNT, b"other")
+
+
+def wait_for_both(gates: Gates, places: object = None, for_ns: int = -1) -> Round:
+    round = gates.engine.new_round(int(Operation.ACQUIRE), BOTH, b"both", TERMS)
+    until_ns = -1 if for_ns < 0 else gates.now_ns + for_ns
+    round.wait_in_turn(gates.now_ns, until_ns=until_ns, places=places)
+    hand.submit(gates.engine, round, gates.now_ns)
+    return round
+
+
+def asked_about(gates: Gates) -> dict[bytes, bytes]:
+    """Return how the gates were asked, by key; answer that all are held."""
+    asked: dict[bytes, bytes] = {}
+    for master in range(COUNT):
+        for words in gates.hear(master):
+            if words[1:2] == [ASK]:
+                keys = int(words[2])
+                hows = words[3 + keys :][2::2]
+                asked |= dict(zip(words[3 : 3 + keys], hows, strict=True))
+                held = HELD.removeprefix(b"*4\r\n") * keys
+                gates.say(master, b"*%d\r\n" % (4 * keys) + held)
+            elif words[0] == b"SUBSCRIBE":
+                gates.say(master, subscribed(words[1]))
+            else:
+                gates.say(master, TIME if words == [b"TIME"] else b":0\r\n")
+    return asked
+
+
+def tell(gates: Gates, key: bytes = KEY) -> None:
+    gate = GATE if key == KEY else OTHERS_GATE
+    gates.say(gate, b">3\r\n" + bulk(b"message") + bulk(b"channel") + bulk(key))
+
+
+def test_waiter_for_both_when_it_is_taken_at_its_turn_then_keeps_that_key_alone() -> (
+    None
+):
+    gates = Gates()
+    both = wait_for_both(gates)
+    assert asked_about(gates).keys() == {*BOTH}
+    tell(gates)
+    assert both.is_opened
+    assert asked_about(gates) == {}  # it was the round of both, once at each master
+    assert both.verdict is Verdict.TAKEN
+    again = wait_for_both(gates, both.places)
+    assert asked_about(gates) == {KEY: b"3", b"other": b"1"}
+    assert not again.is_opened
+    tell(gates, b"other")
+    assert again.is_opened
+
+
+def test_waiter_for_both_when_it_has_left_then_no_time_opens_a_place_of_its() -> None:
+    """Seen: the queue took a place for a round under way, and stood still for ever."""
+    gates = Gates()
+    both, one = wait_for_both(gates, for_ns=100 * MS), gates.wait()
+    asked_about(gates)
+    hand.withdraw(gates.engine, both, gates.now_ns)
+    gates.pass_time(100 * MS)
+    asked_about(gates)
+    assert not one.is_opened
+    tell(gates)
+    assert one.is_opened
+
+
+def test_waiters_for_both_when_one_tries_among_many_then_no_empty_queue_is_asked() -> (
+    None
+):
+    """Seen: a crash. A try took a place out of a queue that was to be asked about."""
+    gates, mistakes = Gates(), by_hand_queue_mistakes()
+    rounds = [wait_for_both(gates)]
+    for _ in range(60):  # 15 s
+        if rounds[-1].is_finished:
+            rounds.append(wait_for_both(gates, rounds[-1].places))
+        asked_about(gates)
+        gates.pass_time(250 * MS)
+    assert 5 < len(rounds) <= 60
+    assert by_hand_queue_mistakes() == mistakes
