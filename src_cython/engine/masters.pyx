@@ -364,8 +364,6 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     master.needs_review = False
     if master.routes is not None:
         engine_take_routes(self, master, now_ns)
-        if master.node < 0:      # no server: it has read the map
-            return 0
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
@@ -374,6 +372,8 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     for text in master.server_info.warnings() + new_warnings:
         if master.routes is None or not text.startswith("is a cluster node"):
             engine_warn(self, master, text)
+    if master.node < 0:      # no server: it reads maps
+        return 0
     refusal = None
     for other in self.masters:
         if identity is None or other.index == master.index or (

@@ -418,6 +418,8 @@ cdef bint master_is_opening(Master self) noexcept:
 
 cdef int master_begin_connect(Master self, int64_t now_ns) except -1:
     master_set_state(self, MASTER_CONNECTING)
+    if self.routes is not None and self.node < 0:
+        self.host, self.port = routes_next_place(self.routes)
     self.reason = self.last_error or "connecting"
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
 
@@ -482,8 +484,6 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
 
 cdef int master_find_address(Master self, int64_t now_ns) except -1:
     self.tried = 0
-    if self.routes is not None and self.node < 0:
-        self.host, self.port = routes_next_place(self.routes)
     try:
         if self.settings.path:
             self.look_up = look_up_of_path(self.settings.path)
@@ -603,6 +603,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.handshake.be_of_cluster(
             b"" if self.node < 0 else routes_tag(self.routes, self.node),
             self.restart_guard.identity,
+            None if self.node < 0 else self.routes.ids[self.node],
         )
     self.prepared = None
     if context is not None:
@@ -626,10 +627,15 @@ cdef bytes encoded(str text):
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:
     cdef Handshake handshake = self.handshake
     cdef bytes answer = handshake.on_reply(reply)
+    if handshake.cluster_map is not None and not handshake.is_member:
+        answer = handshake.on_member(routes_fault_of_node(
+            self.routes, self.node, handshake.node_id, handshake.cluster_map, self.host
+        ))
     if handshake.failure is not None:
         if handshake.server_info.fields:
             self.server_info = handshake.server_info
         master_add_warnings(self, handshake.warnings())
+        master_warn_of_place(self, handshake.failure)
         return master_on_lost(self, handshake.failure, now_ns)
     if answer:
         self.asked_ns = now_ns
@@ -640,7 +646,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     # may take one more call. (Who waits for connections has a limit of its own.)
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     if handshake.is_done and self.routes is not None and self.node < 0:
-        return master_on_map(self, handshake.cluster_map, now_ns)
+        return master_on_map(self, handshake, now_ns)
     if handshake.is_done:
         return master_on_ready(self, handshake, now_ns)
 
@@ -656,10 +662,17 @@ cdef enum:
 cdef str NO_NODE_YET = "no node of the cluster is known to have its hash slot"
 
 
-cdef int master_on_map(Master self, object reply, int64_t now_ns) except -1:
-    # The map is in, and this connection has no other use.
-    failure = routes_take_map(self.routes, reply, self.host)
+cdef int master_on_map(Master self, Handshake handshake, int64_t now_ns) except -1:
+    # The map is in, and this connection has no other use. Where one cannot be taken the
+    # next place is asked, and of a name the next address.
+    cdef Routes routes = self.routes
+    cdef object reply = handshake.cluster_map
+    failure = routes_take_map(routes, reply, self.host, handshake.node_id)
+    if failure == OTHER_CLUSTER and master_is_rebuilt(self, handshake.node_id, now_ns):
+        failure = routes_take_map(routes, reply, self.host, handshake.node_id)
     if failure is not None:
+        self.bad_addresses += 1
+        master_warn_of_place(self, failure)
         return master_on_lost(self, failure, now_ns)
     master_drop_link(self)
     master_set_state(self, MASTER_BACKOFF)
@@ -670,6 +683,42 @@ cdef int master_on_map(Master self, object reply, int64_t now_ns) except -1:
     self.lost_at_ns = self.retry_at_ns - BACKOFF_URGENT_NS
     self.needs_review = True
     return 0
+
+
+cdef int master_warn_of_place(Master self, str failure) except -1:
+    # Callers know the cluster by another address than that of this node.
+    if failure == OTHER_CLUSTER:
+        place = f"{self.host.decode('utf-8', 'replace')}:{self.port}"
+        master_add_warnings(self, [f"the server at {place} {failure}: not asked"])
+
+
+cdef bint master_is_rebuilt(Master self, bytes node_id, int64_t now_ns) except -1:
+    # Whether a map that is not of this cluster is taken after all: for longer than a
+    # quarantine each place was asked, and none has one that is. A stranger's only if no
+    # node has answered at all; but one that is READY may have gone without a word.
+    cdef Routes routes = self.routes
+    cdef Master node
+    cdef int64_t span_ns = 0, heard_ns = 0
+    for node in [node for node in routes.nodes if node is not None]:
+        span_ns = max(span_ns, node.restart_guard.window_ns)
+        heard_ns = max(heard_ns, node.heard_ns)
+        if node.state_code == MASTER_READY:
+            heard_ns = now_ns
+            master_ask_replication(node, now_ns)
+    span_ns += self.restart_guard.max_ttl_ns + NS_PER_S
+    if routes.strange_ns == 0:
+        routes.strange_ns, routes.strange_turn = now_ns, routes.turn
+    if now_ns - routes.strange_ns <= span_ns or (
+        routes.turn < routes.strange_turn + routes_place_count(routes)
+        or node_id not in routes.known and now_ns - heard_ns <= span_ns
+    ):
+        return False
+    routes_forget(routes, now_ns + span_ns)
+    master_add_warnings(self, [
+        f"had no map of its own for {span_ns / 1e9:g} s, so that of other nodes is "
+        "taken, after a quarantine"
+    ])
+    return True
 
 
 cdef Master master_node(Master self, int at, int64_t now_ns):
@@ -684,13 +733,20 @@ cdef Master master_node(Master self, int at, int64_t now_ns):
         node.node = at
         self.routes.nodes[at] = node
         self.needs_review = True      # the engine does not know it yet
-    elif (node.host, node.port) != self.routes.addresses[at]:
+    elif (node.host, node.port) != self.routes.addresses[at] or (
+        node.node_id is not None and node.node_id != self.routes.ids[at]
+        and self.routes.ids[at] is not None
+    ):
         if node.state_code != MASTER_CLOSED and node.state_code != MASTER_BACKOFF:
             master_on_lost(node, "has left the cluster", now_ns)
         node.restart_guard.has_met = False      # what it met was another server
         node.restart_guard.identity = None
         node.retry_at_ns = now_ns
     node.host, node.port = self.routes.addresses[at]
+    restart_guard_hold_until(
+        node.restart_guard, self.routes.until_ns,
+        "its cluster was built anew: in quarantine",
+    )
     return node
 
 
@@ -728,6 +784,7 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     self.server_info = handshake.server_info
     self.clock = ServerClock()
     self.client_id = handshake.client_id
+    self.node_id = handshake.node_id
     self.may_eval = "EVAL" not in handshake.rights.refused
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
     self.is_subscribed = False

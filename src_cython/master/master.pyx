@@ -158,7 +158,8 @@ cdef class Master:
     cdef readonly int index          # of its vote
     cdef int place                   # among the engine's connections; -1: none yet
     cdef Routes routes               # of the cluster that it belongs to, or None...
-    cdef int node                    # ...its number there; -1: it asks for the map
+    cdef int node                    # ...its number there; -1: it asks for the map...
+    cdef bytes node_id               # ...and the id that its last connection told
     cdef readonly str reason         # why it takes no command now, or "": any thread's
     cdef readonly str last_error     # why the last connection ended, or ""
     cdef readonly ServerInfo server_info     # of the last server seen here

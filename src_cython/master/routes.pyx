@@ -16,6 +16,12 @@
 #   TRYAGAIN, CLUSTERDOWN  a failed vote
 #
 # A node keeps its number while it is in the map. Pure: replies in, numbers out.
+#
+# A cluster is known by the ids of its nodes, not by their addresses: another one may
+# have one of these by now. A map is taken from a node of the last map, if most of the
+# nodes of that are in it, or have most of the slots. Slots that it leaves out stay as
+# they are: a node that has lost its nodes.conf has no map. A node that is in no map yet
+# (MOVED has named it), or whose id is not told, is one if its own map would be taken.
 
 cdef enum:
     HASH_SLOTS = 16384
@@ -108,6 +114,11 @@ cdef class Routes:
     cdef readonly list addresses     # (host, port) of its nodes, by number
     cdef list nodes              # their Masters, or None: not made yet...
     cdef object home             # ...and the one that reads the map
+    cdef list ids                # theirs by number; None: not known
+    cdef readonly set known      # the ids of all nodes of the last map, replicas too
+    cdef int64_t strange_ns      # since then no map was one of this cluster; or 0...
+    cdef Py_ssize_t strange_turn     # ...and which place was asked then
+    cdef int64_t until_ns        # no node votes before: the cluster was built anew
     cdef readonly int most       # so many of them
     cdef public bint is_stale    # the map is to be read
     cdef uint64_t asked          # those that ASK has named since the last map
@@ -117,14 +128,16 @@ cdef class Routes:
         self.seeds = list(seeds)
         self.addresses = []
         self.nodes = []
+        self.ids = []
+        self.known = set()
         self.turn = -1
         self.most = most
         self.is_stale = True
         memset(self.owner, NO_NODE, HASH_SLOTS)
 
-    def take_map(self, reply, bytes host not None):
-        """Take a reply of this host to CLUSTER SLOTS; return its fault, or None."""
-        return routes_take_map(self, reply, host)
+    def take_map(self, reply, bytes host not None, bytes node_id=None):
+        """Take a reply of this node to CLUSTER SLOTS; return its fault, or None."""
+        return routes_take_map(self, reply, host, node_id)
 
     def on_redirect(self, str error not None, bytes host not None):
         """Take an error of this host; return the address that it names, or None."""
@@ -146,7 +159,11 @@ cdef tuple routes_next_place(Routes self):
     # replaced some day.
     cdef list places = self.seeds + self.addresses
     self.turn += 1
-    return places[self.turn % <Py_ssize_t>len(places)]
+    return places[self.turn % routes_place_count(self)]
+
+
+cdef Py_ssize_t routes_place_count(Routes self) except -1:
+    return <Py_ssize_t>len(self.seeds) + <Py_ssize_t>len(self.addresses)
 
 
 cdef bint routes_needs(Routes self, int at) noexcept:
@@ -167,11 +184,10 @@ cdef bytes routes_tag(Routes self, int at):
     return b"{0}"
 
 
-cdef str routes_take_map(Routes self, object reply, bytes host):
-    # [[first slot, last, [host, port, ...] of the primary, ...replicas], ...]; a host
-    # that is left out is the one that was asked.
-    cdef list parts = [], places = []
-    cdef int at
+cdef str routes_read_map(object reply, bytes host, list parts, set ids):
+    # [[first slot, last, [host, port, id, metadata] of the primary, ...replicas], ...];
+    # a host that is left out is the one that was asked; an entry without a port is of
+    # a node whose address its cluster has lost. Fills both; returns the fault, or None.
     if type(reply) is not list:
         return "has no map (CLUSTER SLOTS)"
     for part in reply:
@@ -183,27 +199,105 @@ cdef str routes_take_map(Routes self, object reply, bytes host):
         if type(name) is str:
             name = (<str>name).encode()
         if type(first) is not int or type(last) is not int or type(port) is not int or (
-            not 0 <= first <= last < HASH_SLOTS or not 0 < port < 65536
+            not 0 <= first <= last < HASH_SLOTS or not 0 <= port < 65536
             or not (name is None or type(name) is bytes)
         ):
             return "has an odd map (CLUSTER SLOTS)"
-        if name == b"?":      # it does not know itself
-            continue
-        place = (name or host, port)
-        parts.append((first, last, place))
+        if name == b"?":      # it has no name (cluster-preferred-endpoint-type)
+            name = routes_ip(part[2])
+        if port:
+            parts.append((first, last, (name or host, port), routes_id(part[2])))
+        ids.update([routes_id(node) for node in part[2:]])
+    ids.discard(None)
+    return None if parts else "knows no hash slot of a cluster (CLUSTER SLOTS)"
+
+
+cdef bytes routes_id(object node):
+    if type(node) is list and len(node) > 2 and type(node[2]) is bytes:
+        return node[2]
+
+
+cdef bytes routes_ip(list node):
+    cdef Py_ssize_t i
+    metadata = node[3] if len(node) > 3 else None
+    ip = (<dict>metadata).get(b"ip") if type(metadata) is dict else None
+    if type(metadata) is list:      # of RESP2
+        for i in range(len(<list>metadata) - 1):
+            if (<list>metadata)[i] == b"ip":
+                ip = (<list>metadata)[i + 1]
+    return ip if type(ip) is bytes else None
+
+
+cdef str routes_take_map(Routes self, object reply, bytes host, bytes node_id):
+    cdef list parts = [], places = []
+    cdef set ids = set()
+    cdef int at, missing = HASH_SLOTS
+    fault = routes_read_map(reply, host, parts, ids)
+    if fault is not None:
+        return fault
+    if not routes_has(self, parts, ids) or node_id is not None and self.known and (
+        node_id not in self.known
+    ):
+        return OTHER_CLUSTER
+    for _, _, place, _ in parts:
         if place not in places:
             places.append(place)
     if len(places) > self.most:
         return f"has over {self.most} primaries: no more can be taken"
-    memset(self.owner, NO_NODE, HASH_SLOTS)
-    for first, last, place in parts:
+    for first, last, _, _ in parts:      # so that numbers are free again
+        memset(&self.owner[<int>first], NO_NODE, <size_t>(<int>last - <int>first + 1))
+    for first, last, place, its_id in parts:
         at = routes_number(self, place, places)
         memset(&self.owner[<int>first], at, <size_t>(<int>last - <int>first + 1))
+        missing -= <int>last - <int>first + 1
+        if at >= 0:
+            self.ids[at] = None if node_id is None else its_id
+    self.known = ids
+    for at in range(<int>len(self.ids)):
+        if self.ids[at] is not None and routes_needs(self, at):
+            self.known.add(self.ids[at])
     # Where no node has some slot it is read again: one may have it soon, or another
     # seed may know more than this one, which may have been added just now.
-    self.is_stale = memchr(self.owner, NO_NODE, HASH_SLOTS) != NULL
+    self.is_stale = missing > 0
     self.asked = 0
+    self.strange_ns = 0
     return None
+
+
+cdef bint routes_has(Routes self, list parts, set ids) except -1:
+    # Whether a map is one of this cluster.
+    cdef int slot, had = 0, kept = 0
+    if not self.known or 2 * len(self.known & ids) > len(self.known):
+        return True
+    for slot in range(HASH_SLOTS):
+        had += self.owner[slot] != NO_NODE
+    for first, last, _, node_id in parts:
+        if node_id in self.known:
+            for slot in range(<int>first, <int>last + 1):
+                kept += self.owner[slot] != NO_NODE
+    return 2 * kept > had
+
+
+cdef str routes_fault_of_node(
+    Routes self, int at, bytes node_id, object reply, bytes host
+):
+    # Of a node whose id is not known: its own map has to be of this cluster.
+    cdef list parts = []
+    cdef set ids = set()
+    fault = routes_read_map(reply, host, parts, ids)
+    if fault is None and not routes_has(self, parts, ids):
+        fault = OTHER_CLUSTER
+    if fault is None:
+        self.ids[at] = node_id
+    return fault
+
+
+cdef int routes_forget(Routes self, int64_t until_ns) except -1:
+    # The cluster was built anew: the next map is taken whatever is in it.
+    memset(self.owner, NO_NODE, HASH_SLOTS)
+    self.known = set()
+    self.ids = [None for _ in self.ids]
+    self.until_ns = until_ns
 
 
 cdef int routes_number(Routes self, tuple place, list places) except -2:
@@ -214,10 +308,12 @@ cdef int routes_number(Routes self, tuple place, list places) except -2:
     if len(self.addresses) < self.most:
         self.addresses.append(place)
         self.nodes.append(None)
+        self.ids.append(None)
         return <int>len(self.addresses) - 1
     for at in range(self.most):
         if self.addresses[at] not in places and not routes_needs(self, at):
             self.addresses[at] = place
+            self.ids[at] = None
             return at
     return -1
 

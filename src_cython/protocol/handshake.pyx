@@ -332,6 +332,9 @@ cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
 cdef str NATIVE_NAME = "native release"
+cdef str OTHER_CLUSTER = (
+    "is a node of another cluster by now, or has lost its own (nodes.conf)"
+)
 cdef set CODES_OF_NOW = {"BUSY", "CLUSTERDOWN", "LOADING"}
 # To HELLO: not now, or not you. (NOPERM to it forbids HELLO alone.)
 cdef set CODES_OF_HELLO = CODES_OF_NOW | {"MASTERDOWN", "NOAUTH", "WRONGPASS", "DENIED"}
@@ -394,7 +397,11 @@ cdef class Handshake:
     cdef readonly str failure    # why the connection cannot be used, or None
     cdef bytes tag               # of its keys on a node; b"": ask for the map; or None
     cdef str known               # the identity of the server that was met here before
-    cdef readonly object cluster_map     # the reply to CLUSTER SLOTS
+    cdef bytes expected          # its id as the map says, or None
+    cdef readonly bytes node_id  # its own, or None: it is not told...
+    cdef str id_error            # ...for this reason
+    cdef readonly bint is_member     # of the cluster, or of none
+    cdef readonly object cluster_map     # the reply to CLUSTER SLOTS, or None
 
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
@@ -408,14 +415,24 @@ cdef class Handshake:
         self.max_ttl_ns = max_ttl_ns
         self.failover_ns = failover_ns
         self.awaited = []
+        self.is_member = True
         self.rights = Rights()
         self.server_info = ServerInfo(None)
 
-    def be_of_cluster(self, bytes tag not None, str known):
+    def be_of_cluster(self, bytes tag not None, str known, bytes expected=None):
         """Ask for the map (tag b""); or keep the marker under this tag, and not where
-        this server is `known`: then its slot has moved."""
+        this server is `known`: then its slot has moved. A node without the `expected`
+        id is refused; without both ids its map is there, and `on_member` goes on."""
         self.tag = tag
         self.known = known
+        self.expected = expected
+        self.is_member = tag == b""
+
+    def on_member(self, str fault):
+        """Go on with a node of the cluster, or with the fault in its map."""
+        self.failure = fault
+        self.is_member = True
+        return self._conclude() if fault is None else b""
 
     def start(self):
         """Return the first bytes to send."""
@@ -451,9 +468,13 @@ cdef class Handshake:
             self.is_native_alone = not reply_is_error(reply) or (
                 not text_is_of_command(reply_error(reply))
             )
+        elif name == "CLUSTER MYID" and type(reply) is bytes:
+            self.node_id = reply
+        elif name == "CLUSTER MYID":
+            self.id_error = reply_text(reply)
         elif name == "CLUSTER SLOTS" and not reply_is_error(reply):
             self.cluster_map = reply
-            self.is_done = True
+            self.is_done = self.tag == b""
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {refusal_text(reply)}"
         elif name in ("SCRIPT LOAD", "EVAL", "EVALSHA"):
@@ -483,6 +504,12 @@ cdef class Handshake:
             )
         if self.mark is not None:
             found.append(self.mark.warning(self.failover_ns != 0))
+        if self.id_error is not None:
+            found.append(
+                f"does not tell its id (CLUSTER MYID: {self.id_error}): whether its "
+                "address belongs to another cluster by now is seen by maps only; grant "
+                "+cluster|myid"
+            )
         found.append(self.failover_warning)
         return [text for text in found if text is not None]
 
@@ -509,6 +536,13 @@ cdef class Handshake:
         if not self.is_native_alone:
             self.failure = self.rights.refusal()
         if self.failure is not None:
+            return b""
+        if not self.is_member and self.cluster_map is not None:      # on_member
+            return b""
+        if not self.is_member and (self.expected is None or self.node_id is None):
+            return self._ask(("CLUSTER SLOTS", True, (b"CLUSTER", b"SLOTS")))
+        if not self.is_member and self.node_id != self.expected:
+            self.failure = OTHER_CLUSTER
             return b""
         if marker is None or self.max_ttl_ns == 0 or self.mark is not None:
             self.is_done = True
@@ -551,6 +585,8 @@ cdef class Handshake:
         commands += [
             ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name)),
         ]
+        if self.tag is not None:
+            commands.append(("CLUSTER MYID", False, (b"CLUSTER", b"MYID")))
         if self.tag == b"":
             return self._ask(
                 *commands, ("CLUSTER SLOTS", True, (b"CLUSTER", b"SLOTS"))

@@ -387,6 +387,71 @@ def test_primary_when_it_fails_over_then_nobody_locks_until_all_leases_have_ende
         cluster.servers.start(old)
 
 
+# ---- an address that is reused
+
+
+def forget(cluster: LocalCluster, i: int) -> None:
+    """Let a server start as one that has lost its memory: with an id of its own."""
+    cluster.command(i, "FLUSHALL")
+    assert cluster.command(i, "CLUSTER", "RESET", "HARD") == "+OK"
+    cluster.command(i, "CLIENT", "KILL", "TYPE", "normal")
+
+
+def test_primary_when_it_has_lost_its_memory_then_the_others_go_on() -> None:
+    with LocalCluster(primaries=3, node_timeout=NODE_TIMEOUT) as cluster:
+        names = [
+            next(f"n{i}" for i in range(99) if has(cluster, f"n{i}", at))
+            for at in range(3)
+        ]
+        with new_locks(cluster, round_timeout=0.3) as locks:
+            for name in names:
+                granted(locks, name).release()
+            forget(cluster, 2)
+            deadline = time.monotonic() + 3
+            while time.monotonic() < deadline:
+                with pytest.raises(QuorumUnreachableError):
+                    locks.acquire(names[2], timeout=0)
+                for name in names[:2]:
+                    lease = locks.acquire(name, timeout=0)
+                    assert lease is not None
+                    lease.release()
+
+
+def has(cluster: LocalCluster, key: str, i: int) -> bool:
+    return cluster.primary_of(cluster.slot_of(key)) == i
+
+
+def test_lock_when_a_primarys_address_goes_to_another_cluster_then_has_one_holder() -> (
+    None
+):
+    with (
+        LocalCluster(primaries=3, node_timeout=NODE_TIMEOUT) as cluster,
+        LocalCluster(primaries=1, node_timeout=NODE_TIMEOUT) as other,
+        new_locks(cluster, round_timeout=0.3) as locks,
+        new_locks(cluster, round_timeout=0.3) as others,
+    ):
+        name = next(f"x{i}" for i in range(99) if has(cluster, f"x{i}", 0))
+        lost = next(f"x{i}" for i in range(99) if has(cluster, f"x{i}", 2))
+        for client in (locks, others):
+            for each in (name, lost):
+                granted(client, each).release()
+        lease = locks.acquire(name, timeout=0, keep_alive=True)
+        assert lease is not None
+        forget(cluster, 2)
+        port = other.servers.ports[0]
+        cluster.command(2, "CLUSTER", "MEET", "127.0.0.1", port)
+        deadline = time.monotonic() + 2 * QUARANTINE
+        texts = ""
+        while time.monotonic() < deadline:
+            assert others.acquire(name, timeout=0) is None
+            with pytest.raises(QuorumUnreachableError) as caught:
+                others.acquire(lost, timeout=0)
+            texts += str(caught.value)
+        assert "another cluster" in texts
+        assert lease.is_valid
+        lease.release()
+
+
 # ---- bad inputs
 
 

@@ -47,11 +47,16 @@ ROLE = b"role:master\r\nmaster_replid:r"
 MOVED_C = b"-MOVED 12182 c:3\r\n"
 
 
+def id_of(host: bytes) -> bytes:
+    """Encode what the node at a host answers to CLUSTER MYID."""
+    return bulk(b"id of " + host)
+
+
 def map_of(parts: list[tuple[int, int, tuple[bytes, int]]]) -> bytes:
     """Encode the reply to CLUSTER SLOTS."""
     said = b"*%d\r\n" % len(parts)
     for first, last, (host, port) in parts:
-        node = b"*3\r\n" + bulk(host) + b":%d\r\n" % port + bulk(b"id")
+        node = b"*3\r\n" + bulk(host) + b":%d\r\n" % port + id_of(host)
         said += b"*3\r\n:%d\r\n:%d\r\n" % (first, last) + node
     return said
 
@@ -89,22 +94,32 @@ class Cluster:
     def read_map(
         self, parts: list[tuple[int, int, tuple[bytes, int]]], at_ns: int
     ) -> None:
-        """Let the next map be read, and the nodes in it become READY."""
+        """Let the next map be read, of A, and the nodes in it become READY."""
+        self.parts = parts
         assert HOME in self.to_connect
         self.to_connect.remove(HOME)
         hand.connected(self.engine, HOME, at_ns)
         self.say(HOME, HELLO, at_ns)
         assert sent(self.engine, HOME)[-1] == [b"CLUSTER", b"SLOTS"]
-        self.say(HOME, b"+OK\r\n" + map_of(parts), at_ns)
+        self.say(HOME, b"+OK\r\n" + id_of(b"a") + map_of(parts), at_ns)
         while self.to_connect:
             self.ready(self.to_connect.pop(), at_ns)
 
-    def ready(self, node: int, at_ns: int) -> None:
+    def ready(
+        self, node: int, at_ns: int, run_id: str = "", my_id: bytes = b""
+    ) -> None:
+        """Let a connection become READY; it shows where its marker is."""
         hand.connected(self.engine, node, at_ns)
         hand.outgoing(self.engine, node)
-        told = info(run_id=f"id{node}", master_replid="r", uptime_in_seconds=99999)
-        self.say(node, hand.handshake_replies(told), at_ns)
+        told = info(
+            run_id=run_id or f"id{node}", master_replid="r", uptime_in_seconds=99999
+        )
+        my_id = my_id or id_of(b" abcd"[node : node + 1])
+        self.say(node, hand.handshake_replies(told, my_id=my_id), at_ns)
         self.first = sent(self.engine, node)
+        if self.first and self.first[-1] == [b"CLUSTER", b"SLOTS"]:  # of a new node
+            self.say(node, map_of(self.parts), at_ns)
+            self.first = sent(self.engine, node)
         if self.first and scripts.MARKER in self.first[-1]:
             self.say(node, hand.mark(), at_ns)
 
@@ -169,11 +184,8 @@ def test_command_when_its_slot_is_at_a_new_node_then_is_sent_when_that_is_ready(
     cluster.say(NODE_B, MOVED_C, HEARD + MS)
     assert sorted(cluster.to_connect) == [HOME, NODE_C]
     cluster.to_connect.remove(NODE_C)
-    hand.connected(cluster.engine, NODE_C, HEARD + 2 * MS)
-    hand.outgoing(cluster.engine, NODE_C)
-    said = hand.handshake_replies(info(run_id="idc"))
-    cluster.say(NODE_C, said, HEARD + 2 * MS)
-    assert cluster.sent(NODE_C)[-1][3:5] == [b"foo", round.token]
+    cluster.ready(NODE_C, HEARD + 2 * MS)
+    assert cluster.first[-1][3:5] == [b"foo", round.token]
     cluster.say(NODE_C, b":1\r\n", HEARD + 3 * MS)
     assert round.verdict is Verdict.WON
 
@@ -242,11 +254,7 @@ def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted(
     cluster = Cluster(max_ttl=S)
     hand.lost(cluster.engine, NODE_A, "cut", T0 + MS)
     cluster.begin(b"bar", T0 + S)
-    hand.connected(cluster.engine, NODE_A, T0 + S)
-    hand.outgoing(cluster.engine, NODE_A)
-    said = hand.handshake_replies(info(run_id="new", master_replid="r"))
-    cluster.say(NODE_A, said, T0 + S)
-    cluster.say(NODE_A, hand.mark(), T0 + S)
+    cluster.ready(NODE_A, T0 + S, "new")
     cluster.sent(NODE_A)
     round = cluster.begin(b"foo", T0 + S)
     told = bulk(ROLE)
@@ -297,7 +305,7 @@ def test_round_when_no_node_has_its_slot_then_fails_and_nothing_is_sent() -> Non
 
 
 def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> None:
-    cluster = Cluster()
+    cluster = Cluster([(0, 8200, A), (8201, 16383, B)])
     engine = cluster.engine
     lease = engine.new_adopted(b"foo", b"token", TERMS)
     release = engine.new_release(lease, TERMS)
@@ -307,7 +315,7 @@ def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> Non
     hand.pass_time(engine, T0 + 2 * S)
     assert HOME in cluster.to_connect
     cluster.to_connect[:] = [HOME]
-    cluster.read_map([(0, 8191, A), (8192, 16383, C)], T0 + 2 * S)
+    cluster.read_map([(0, 8200, A), (8201, 16383, C)], T0 + 2 * S)
     assert cluster.first[-1] == [b"EVAL", scripts.RELEASE, b"1", b"foo", b"token"]
     assert engine.states[0][0] is MasterState.READY
 
@@ -387,15 +395,93 @@ def test_node_when_it_keeps_its_marker_then_under_a_key_of_its_own() -> None:
     tags = set()
     for node in (NODE_A, NODE_B):
         cluster.begin(b"bar", T0 + 10 * S)
-        hand.connected(cluster.engine, node, T0 + 10 * S)
-        hand.outgoing(cluster.engine, node)
-        said = hand.handshake_replies(info(run_id="new", master_replid="r"))
-        cluster.say(node, said, T0 + 10 * S)
-        words = cluster.sent(node)[-1]
+        cluster.ready(node, T0 + 10 * S, "new")
+        words = cluster.first[-1]
         assert words[1] == scripts.MARKER
         tags.add((words[3].partition(b"{")[2], words[4].partition(b"{")[2]))
     assert len(tags) == 2
     assert all(one == other for one, other in tags)
+
+
+# ---- another cluster at its addresses
+
+
+STRANGERS = [(0, 16383, D)]
+
+
+def marked(words: list[list[bytes]]) -> bool:
+    return any(scripts.MARKER in each or each[0] == b"SET" for each in words)
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_node_when_its_address_has_another_one_by_now_then_is_sent_nothing(
+    is_moved: bool,
+) -> None:
+    cluster = Cluster(max_ttl=S)
+    node = NODE_C if is_moved else NODE_B
+    if is_moved:  # by a node that has not heard of it: so its id is not known
+        cluster.begin(b"foo", HEARD)
+        cluster.say(NODE_B, MOVED_C, HEARD + MS)
+    else:
+        hand.lost(cluster.engine, NODE_B, "cut", HEARD + MS)
+    cluster.begin(b"foo", HEARD + 2 * S)
+    cluster.parts = STRANGERS
+    cluster.ready(node, HEARD + 2 * S, my_id=id_of(b"d"))
+    assert not marked(cluster.first)
+    round = cluster.begin(b"foo", HEARD + 2 * S)
+    hand.pass_time(cluster.engine, HEARD + 4 * S)
+    assert "another cluster" in (votes(round)[1] or "")
+    place = "c:3" if is_moved else "b:2"
+    assert any(f"at {place} is a node of another" in text
+               for _, text in cluster.engine.warnings)  # fmt: skip
+
+
+def test_node_when_it_does_not_tell_its_id_then_its_map_has_to_be_right() -> None:
+    cluster = Cluster()
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD + MS)
+    cluster.begin(b"foo", HEARD + 2 * S)
+    cluster.ready(NODE_B, HEARD + 2 * S, my_id=b"-NOPERM no\r\n")
+    assert cluster.engine.states[0][0] is MasterState.READY
+    assert any("grant +cluster|myid" in text for _, text in cluster.engine.warnings)
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD + 3 * S)
+    cluster.begin(b"foo", HEARD + 5 * S)
+    cluster.parts = STRANGERS
+    cluster.ready(NODE_B, HEARD + 5 * S, my_id=b"-NOPERM no\r\n")
+    assert cluster.engine.states[0][0] is MasterState.BACKOFF
+
+
+def ask_for_maps(cluster: Cluster, since_ns: int, seconds: int, whose: bytes) -> None:
+    """Let each place give the map of strangers, once a second; nodes are away."""
+    for second in range(seconds):
+        at_ns = since_ns + second * S
+        cluster.begin(b"foo", at_ns)
+        while cluster.to_connect:
+            node = cluster.to_connect.pop()
+            hand.connected(cluster.engine, node, at_ns)
+            if node != HOME:
+                hand.lost(cluster.engine, node, "cut", at_ns)
+                continue
+            cluster.say(HOME, HELLO + b"+OK\r\n" + whose + map_of(STRANGERS), at_ns)
+
+
+@pytest.mark.parametrize("is_away", [False, True])
+def test_cluster_when_it_was_built_anew_then_is_taken_after_a_quarantine(
+    is_away: bool,
+) -> None:
+    cluster = Cluster(max_ttl=2 * S, window_ns=2 * S)
+    at_ns = HEARD + MS
+    for node in (NODE_A, NODE_B)[not is_away :]:
+        hand.lost(cluster.engine, node, "cut", at_ns)
+    ask_for_maps(cluster, at_ns + S, 5, id_of(b"d"))
+    assert not any("other nodes" in text for _, text in cluster.engine.warnings)
+    ask_for_maps(cluster, at_ns + 6 * S, 5, id_of(b"d"))
+    taken = any("other nodes" in text for _, text in cluster.engine.warnings)
+    assert taken == is_away  # else one that is known has been there all the time
+    if is_away:
+        cluster.begin(b"foo", at_ns + 11 * S)
+        cluster.ready(NODE_C, at_ns + 11 * S, my_id=id_of(b"d"))
+        round = cluster.begin(b"foo", at_ns + 11 * S)
+        assert "its cluster was built anew" in (votes(round)[1] or "")
 
 
 # ---- names of our own
@@ -447,9 +533,12 @@ def test_key_when_it_is_hashed_then_its_slot_is_that_of_the_servers(
         (None, "no map"), (b"x", "no map"), ([1], "odd map"), ([[]], "odd map"),
         ([[0, 1]], "odd map"), ([[0, 1, []]], "odd map"), ([[0, 1, [b"h"]]], "odd"),
         ([[-1, 1, [b"h", 1]]], "odd"), ([[0, 16384, [b"h", 1]]], "odd"),
-        ([[2, 1, [b"h", 1]]], "odd"), ([[0, 1, [b"h", 0]]], "odd"),
+        ([[2, 1, [b"h", 1]]], "odd"), ([[0, 1, [b"h", -1]]], "odd"),
         ([[0, 1, [b"h", 65536]]], "odd"), ([[0, 1, [1, 1]]], "odd"),
-        ([[i, i, [b"h", 1 + i]] for i in range(64)], "over 63 primaries"),
+        ([[i, i, [b"h", 1 + i, b"id of a"]] for i in range(64)], "another cluster"),
+        ([[i, i, [b"h", 1 + i, b"id of %c" % (97 + i)]] for i in range(64)],
+         "over 63 primaries"), ([], "no hash slot"),
+        ([[0, 16383, [b"", 0, b"id of a"]]], "no hash slot"),
     ],
 )  # fmt: skip
 def test_map_when_it_is_odd_then_is_refused_and_the_last_one_stays(
@@ -463,14 +552,16 @@ def test_map_when_it_is_odd_then_is_refused_and_the_last_one_stays(
 
 def test_map_when_hosts_are_of_any_kind_then_they_are_taken() -> None:
     routes = Routes([A])
-    for host, taken in (
+    known: dict[bytes, object] = {b"hostname": b"h", b"ip": b"10.0.0.2"}
+    for host, taken, *metadata in (
         (b"::1", b"::1"), (b"node.example", b"node.example"), (b"", b"s"),
-        (None, b"s"), ("10.0.0.1", b"10.0.0.1"),
+        (None, b"s"), ("10.0.0.1", b"10.0.0.1"), (b"?", b"s"), (b"?", b"s", [b"ip"]),
+        (b"?", b"10.0.0.2", known), (b"?", b"10.0.0.2", [b"ip", b"10.0.0.2"]),
+        (b"?", b"s", [[], []]),
     ):  # fmt: skip
-        assert routes.take_map([[0, 16383, [host, 7, b"id"]]], b"s") is None
+        node = [host, 7, b"id", *metadata]
+        assert routes.take_map([[0, 16383, node]], b"s") is None
         assert routes.address_of(b"foo") == (taken, 7)
-    assert routes.take_map([[0, 16383, [b"?", 7]]], b"s") is None  # not known yet
-    assert routes.address_of(b"foo") is None
 
 
 def test_map_when_nodes_come_and_go_then_their_numbers_are_used_again() -> None:
@@ -500,8 +591,8 @@ def test_redirect_when_it_is_read_then_names_an_address_or_none(
 
 @pytest.mark.parametrize(
     ("parts", "is_stale"),
-    [([], True), (HALVES[:1], True), (HALVES, False)],
-    ids=["blank", "a slot is missing", "whole"],
+    [(HALVES[:1], True), (HALVES, False)],
+    ids=["a slot is missing", "whole"],
 )
 def test_map_when_a_slot_has_no_node_then_is_read_again(
     parts: list[tuple[int, int, tuple[bytes, int]]], is_stale: bool
@@ -509,6 +600,52 @@ def test_map_when_a_slot_has_no_node_then_is_read_again(
     routes = Routes([A])
     assert routes.take_map(read(map_of(parts)), b"s") is None
     assert routes.is_stale is is_stale
+
+
+def owned(*owners: tuple[int, int]) -> list[object]:
+    """Make a map of six parts, each with its primary's letter and so on."""
+    return [
+        [i * 2700, i * 2700 + 2699, [b"%c" % letter, letter, b"id of %c" % letter]]
+        for i, letter in owners
+    ]
+
+
+@pytest.mark.parametrize(
+    ("letters", "whose", "is_taken"),
+    [
+        (b"aabbcc", b"a", True), (b"aabbcc", None, True), (b"aabbdd", b"a", True),
+        (b"aaaaaa", b"a", True),  # one is left, with all their slots
+        (b"cbaabc", b"c", True), (b"aa.bb.", b"b", True),
+        (b"dddddd", b"d", False), (b"dddddd", None, False), (b"ddeeff", b"a", False),
+        (b"aadddd", b"a", False),  # one is left, with its own
+        (b"aabbcc", b"d", False),  # of a node that was forgotten, or is new
+        (b"....dd", b"d", False),
+    ],
+)  # fmt: skip
+def test_map_when_it_is_not_of_the_nodes_that_are_known_then_changes_nothing(
+    letters: bytes, whose: bytes | None, is_taken: bool
+) -> None:
+    routes = Routes([A])
+    routes.take_map(owned(*enumerate(b"aabbcc")), b"s", b"id of b")
+    before = [routes.address_of(b"%d" % i) for i in range(99)]
+    parts = owned(*(pair for pair in enumerate(letters) if pair[1] != ord(".")))
+    said = routes.take_map(parts, b"s", whose and b"id of " + whose)
+    assert (said is None) == is_taken
+    if not is_taken:
+        assert [routes.address_of(b"%d" % i) for i in range(99)] == before
+
+
+def test_map_when_it_leaves_slots_out_then_these_stay_where_they_were() -> None:
+    routes = Routes([A])
+    routes.take_map(read(map_of([(0, 8200, A), (8201, 16383, B)])), b"s", b"id of a")
+    lost = [8201, 16383, [b"", 0, b"id of b"]]
+    for reply in (
+        [[0, 8200, [b"a", 1, b"id of a"]]],
+        [[0, 8200, [b"c", 3, b"id of c"], [b"a", 1, b"id of a"]], lost],
+    ):
+        assert routes.take_map([*reply], b"s", b"id of a") is None
+        assert routes.address_of(b"foo") == B
+        assert routes.is_stale
 
 
 LEAVES = st.one_of(
