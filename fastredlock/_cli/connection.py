@@ -48,10 +48,13 @@ class Connection:
 
     def _log_in(self, endpoint: Endpoint) -> None:
         if endpoint.password is not None:
-            words = [endpoint.password]
-            if endpoint.username:
-                words.insert(0, endpoint.username)
-            self._need("AUTH", *words)
+            try:
+                user = (endpoint.username,) if endpoint.username else ()
+                self._need("AUTH", *user, endpoint.password)
+            except ServerError as error:  # a server before Redis 6 has no users
+                if not user or "wrong number of arg" not in str(error):
+                    raise
+                self._need("AUTH", endpoint.password)
         if endpoint.db:
             self._need("SELECT", endpoint.db)
 

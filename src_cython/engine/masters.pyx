@@ -360,7 +360,7 @@ cdef int engine_forget_connections(
 cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
     # A master has become READY, its clock jumped, or it has a new warning.
     cdef Master other
-    cdef str identity = master.restart_guard.identity
+    cdef str server = master_server(master)
     master.needs_review = False
     if master.routes is not None:
         engine_take_routes(self, master, now_ns)
@@ -376,9 +376,8 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
         return 0
     refusal = None
     for other in self.masters:
-        if identity is None or other.index == master.index or (
-            other.state_code != MASTER_READY
-            or other.restart_guard.identity != identity
+        if server is None or other.index == master.index or (
+            other.state_code != MASTER_READY or master_server(other) != server
         ):
             continue
         if not self.servers_may_be_same or other.settings.db == master.settings.db:

@@ -306,6 +306,12 @@ cdef bytes master_encoded(str host):
     return host.encode("ascii" if host.isascii() else "idna")
 
 
+cdef str master_server(Master self):
+    # The same for each way to one server: its run id, or as long as it tells none, what
+    # its marker names. (The identity of an endpoint is of its replication as well.)
+    return self.server_info.run_id or self.restart_guard.identity
+
+
 cdef tuple master_health(Master self):
     cdef uint32_t count = min(self.sample_count, <uint32_t>SAMPLES)
     return (

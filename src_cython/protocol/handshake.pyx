@@ -312,8 +312,8 @@ cdef str unreleased_text(str error, str right):
 # HELLO goes alone, because its answer decides how the rest is spoken: a server before
 # Redis 6, or a proxy, has no HELLO, says so in words of its own, and gets AUTH and
 # RESP2. (Valkey 9 answers an unknown command of a client that has not logged in with
-# NOAUTH, also where HELLO is renamed.) The rest is one write: AUTH (only there),
-# SELECT, CLIENT SETNAME, INFO, COMMAND INFO (native), SCRIPT LOAD, and a script that
+# NOAUTH, also where HELLO is renamed.) AUTH is repeated without the user's name if the
+# server has only passwords. The rest is one write: SELECT, CLIENT SETNAME, INFO, COMMAND INFO (native), SCRIPT LOAD, and a script that
 # tries what a release needs (rights). The four before it may fail: a server whose ACL
 # forbids them still locks; scripts are then loaded by EVAL when first needed, and
 # nothing is known of the server (server_info). Where no script can be run, the native
@@ -449,6 +449,13 @@ cdef class Handshake:
         name, is_required = self.awaited.pop(0)
         if name == "HELLO":
             return self._on_hello(reply)
+        if name == "AUTH" and not reply_is_error(reply):
+            return self._introduce()
+        if name == "AUTH" and self.username and (
+            "wrong number of arg" in reply_error(reply)
+        ):      # a server before Redis 6, or a proxy: it has no users
+            self.username = None
+            return self._log_in()
         if reply_is_error(reply) and (
             text_has(reply_error(reply), OF_STATE) if name.startswith("EVAL")
             else text_is_of_now(reply_error(reply))
@@ -576,10 +583,16 @@ cdef class Handshake:
         elif not is_missing:
             self.failure = f"HELLO: {refusal_text(reply)}"
             return b""
-        commands = []
         if is_missing and self.password is not None:
-            user = () if self.username is None else (self.username,)
-            commands.append(("AUTH", True, (b"AUTH", *user, self.password)))
+            return self._log_in()
+        return self._introduce()
+
+    def _log_in(self):
+        user = (self.username,) if self.username else ()
+        return self._ask(("AUTH", True, (b"AUTH", *user, self.password)))
+
+    def _introduce(self):
+        commands = []
         if self.db:
             commands.append(("SELECT", True, (b"SELECT", decimal_bytes(self.db))))
         commands += [

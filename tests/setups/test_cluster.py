@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -492,6 +493,21 @@ def test_cluster_when_it_is_none_then_the_error_says_which() -> None:
     with LocalMasters(1, options=("--cluster-enabled", "yes")) as empty:
         place = empty.urls[0].removeprefix("redis://").removesuffix("/0")
         assert "hash slot" in refusal_of(f"redis+cluster://{place}")
+
+
+def test_node_when_its_cluster_is_given_as_well_then_has_one_vote(
+    cluster: LocalCluster,
+) -> None:
+    # Of all hash slots: whichever node has the key, both votes would be its own.
+    ports = cluster.servers.ports
+    url = f"redis+cluster://127.0.0.1:{ports[0]}?failover_window=0.1"
+    nodes = [f"redis://127.0.0.1:{port}" for port in ports]
+    with FastRedlock([url, *nodes], ttl=0.5, max_ttl=0.5) as locks:
+        with contextlib.suppress(FastRedlockError):
+            locks.acquire("x", timeout=0.5)
+        told = [text for each in locks.health() for text in each.warnings]
+        told += [each.last_error or "" for each in locks.health()]
+    assert any("one server has one vote" in text for text in told)
 
 
 def test_node_when_it_is_given_as_a_master_then_the_error_names_no_other(

@@ -83,6 +83,21 @@ def test_server_when_two_of_three_are_the_same_then_the_third_is_needed(
         assert [vote.vote for vote in votes].count(Vote.GRANTED) == 2
 
 
+@pytest.mark.parametrize("both_fail_over", [False, True])
+def test_server_when_given_plain_and_as_one_that_fails_over_then_has_one_vote(
+    make_locks: MakeLocks, both_fail_over: bool
+) -> None:
+    # samcook/RedLock.net#91: endpoints that are known to fail over are compared, too.
+    with LocalMasters(1) as masters:
+        url = masters.urls[0].replace("127.0.0.1", "localhost") + "?failover_window=0.1"
+        plain = masters.urls[0].removesuffix("/0") + "/1"
+        if both_fail_over:
+            plain += "?failover_window=0.1"
+        locks = make_locks([url, plain, "redis://127.0.0.1:1"], ttl=1, max_ttl=1)
+        with pytest.raises(QuorumUnreachableError, match="one server has one vote"):
+            locks.connect()
+
+
 def test_server_when_its_double_goes_away_then_the_other_name_gets_the_vote() -> None:
     said = info(run_id="same", uptime_in_seconds=9)
     engine = make_ready(new_engine(2), [said, said])

@@ -121,9 +121,22 @@ def test_server_without_hello_gets_auth_first(
     username: bytes | None, auth: list[bytes], text: str
 ) -> None:
     handshake = new_handshake(username, b"pw", 2)
-    sent = introduced(handshake, ReplyError(text))
-    assert sent == [auth, [b"SELECT", b"2"], *INTRODUCTION]
+    assert introduced(handshake, ReplyError(text)) == [auth]
+    sent = commands_in(handshake.on_reply(b"OK"))
+    assert sent == [[b"SELECT", b"2"], *INTRODUCTION]
     assert handshake.failure is None
+
+
+# redis-py#1274: URLs of Heroku and others name a user, and the server has none.
+@pytest.mark.parametrize("reply", [b"OK", ReplyError("ERR invalid password")])
+def test_server_without_users_gets_the_password_alone(reply: object) -> None:
+    handshake = new_handshake(b"h", b"pw")
+    assert introduced(handshake, OLD_SERVER) == [[b"AUTH", b"h", b"pw"]]
+    text = "ERR wrong number of arguments for 'auth' command"
+    assert commands_in(handshake.on_reply(ReplyError(text))) == [[b"AUTH", b"pw"]]
+    sent = commands_in(handshake.on_reply(reply))
+    assert sent == (INTRODUCTION if reply == b"OK" else [])
+    assert handshake.failure == (None if reply == b"OK" else f"AUTH: {reply}")
 
 
 def test_old_server_is_ready_after_all_its_answers() -> None:
