@@ -48,13 +48,15 @@ cdef class AsyncioDriver:
     cdef int64_t armed_ns        # when the timer goes off
     cdef Drain drain             # of close()
     cdef int ending              # iterations since the interpreter began to end; 0: not
-    cdef object closing_timer    # ends connections opened after close(), or None
+    cdef object closing_timer    # ends connections opened after close(), or None...
+    cdef list late               # ...and the futures of these releases, until then
     cdef object timer
 
     def __cinit__(self, Engine engine not None, loop):
         self.epoll_fd = -1
         self.armed_ns = NEVER_NS
         self.done = deque()
+        self.late = []
 
     def __init__(self, Engine engine not None, loop):
         """Take the engine over from a loop that is closed, or another process's."""
@@ -198,10 +200,6 @@ cdef class AsyncioDriver:
                 asyncio_wake_later(self)
             elif self.done:
                 self.wake()
-            if self.closing_timer is not None and (
-                not engine.admissions and self.is_drained()
-            ):
-                self.shut()
             if not self.is_flush_due:      # else with the commands of the woken tasks
                 asyncio_flush(self)
         except BaseException:
@@ -223,10 +221,7 @@ cdef class AsyncioDriver:
         "closed", and are rolled back. Masters that are silent get timeout_ns."""
         self.engine.is_closed = True
         asyncio_end_acquires(self, "closed")
-        self.drain = drain_of(
-            self.engine, True, timeout_ns,
-            clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S),
-        )
+        self.drain = drain_of_close(self.engine, timeout_ns)
 
     def is_drained(self):
         """Whether the replies are in that are waited for since `refuse`; releases wait
@@ -273,22 +268,35 @@ cdef class AsyncioDriver:
     def shut(self):
         """Close all connections; rounds under way end UNREACHABLE, "closed".
 
-        Blocks for the replies of masters that answer: there are none to wait for but
-        where close() was interrupted.
+        Blocks for the replies of masters that answer, if close() was interrupted.
         """
+        cdef RoundFuture future
         closing_timer, self.closing_timer = self.closing_timer, None
         if closing_timer is not None:
             closing_timer.cancel()
         self.engine.is_closed = True
         try:
-            blocking_drain_all(self.engine, clock_ns() + SHUT_NS)
+            if self.drain is None or not self.is_drained():
+                blocking_drain_all(
+                    self.engine, drain_until(self.engine, clock_ns() + SHUT_NS)
+                )
         finally:
             engine_disconnect(self.engine)
+            for future in self.late:
+                if work_is_finished(future.work):
+                    future_set_done(future)
             asyncio_wake_later(self)
             self.leave()
         if self.engine.admissions:      # the rest of a batch of releases
             asyncio_join_again(self)
             asyncio_flush(self)
+
+    def shut_once_drained(self):
+        """Shut when the releases after close() are confirmed; the timer calls it."""
+        if self.is_drained():
+            self.shut()
+        else:
+            self.closing_timer = self.loop.call_later(0.001, self.shut_once_drained)
 
     def retire(self):
         """Forget a loop that is over; this driver holds nothing of it any more."""
@@ -346,17 +354,16 @@ cdef int asyncio_join(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_join_again(AsyncioDriver self) except -1:
-    # After close(), for a release: until its replies are in, or a second has passed.
+    # After close(), for a release, whose task goes on once all replies are in, or a
+    # second has passed: nobody may run the loop for the slower masters.
     if self.is_joined:
         return 0
     self.armed_ns = NEVER_NS
     self.timer = None
     asyncio_join(self)
-    self.drain = drain_of(
-        self.engine, True, engine_quiet_ns(self.engine, QUIET_MOST_NS),
-        clock_ns() + OPEN_AGAIN_NS,
-    )
-    self.closing_timer = self.loop.call_later(OPEN_AGAIN_NS / 1e9, self.shut)
+    self.drain = drain_until(self.engine, clock_ns() + OPEN_AGAIN_NS)
+    self.late = [future for future in self.late if not future.done()]
+    self.closing_timer = self.loop.call_later(0.001, self.shut_once_drained)
 
 
 cdef int asyncio_forget_connections(Engine self) except -1:
@@ -373,7 +380,9 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         link_forget_loop(self.links[i])
     self.watcher = None
     turns_end_idle_keys(self, now_ns)
-    blocking_drain_all(self, now_ns + UNDO_NS)
+    if engine_awaits_replies(self):
+        blocking_flush(self)
+        blocking_drain(self, drain_until(self, now_ns + UNDO_NS))
     engine_forget_connections(self, now_ns, "its event loop was closed")
     waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
     for queue in self.queues.by_resource.values():
@@ -476,7 +485,11 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
             asyncio_flush_soon(self)
         return future
     self.queued += 1
-    engine_submit_work(self.engine, work, future, now_ns)
+    if self.engine.is_closed:
+        self.late.append(future)
+    engine_submit_work(
+        self.engine, work, None if self.engine.is_closed else future, now_ns
+    )
     asyncio_wake_later(self)      # it was finished already
     # Without a master to ask it ends in an iteration of its own, or a task that tries
     # again and again stops the loop.

@@ -213,16 +213,11 @@ cdef int blocking_drain_undo(Engine self, object work) except -1:
     ))
 
 
-cdef int blocking_drain_all(Engine self, int64_t until_ns) except -1:
+cdef int blocking_drain_all(Engine self, Drain drain) except -1:
     # All commands in flight, at the end of an engine: its caller has it to itself.
-    if not (
-        engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self)
-    ):
-        return 0
-    blocking_flush(self)
-    return blocking_drain(self, drain_of(
-        self, True, engine_quiet_ns(self, QUIET_MOST_NS), until_ns
-    ))
+    if engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self):
+        blocking_flush(self)
+        return blocking_drain(self, drain)
 
 
 cdef int blocking_shut_down(Engine self, int64_t timeout_ns) except -1:
@@ -237,15 +232,8 @@ cdef int blocking_shut_down(Engine self, int64_t timeout_ns) except -1:
 
 
 cdef int blocking_end_close(Engine self, int64_t timeout_ns) except -1:
-    # Silent masters get timeout_ns, or 4 round trips where those take longer; others go
-    # on with what they have until it is done.
-    cdef int64_t quiet_ns = max(
-        timeout_ns, min(4 * self.round_trip_ns, <int64_t>QUIET_MOST_NS)
-    )
     try:
-        blocking_drain(self, drain_of(
-            self, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
-        ))
+        blocking_drain(self, drain_of_close(self, timeout_ns))
     finally:
         engine_disconnect(self)
 
@@ -257,9 +245,7 @@ cdef int blocking_close_again(Engine self) except -1:
         return 0
     try:
         engine_open_due(self, True, now_ns)
-        blocking_drain(self, drain_of(
-            self, True, engine_quiet_ns(self, QUIET_MOST_NS), now_ns + OPEN_AGAIN_NS
-        ))
+        blocking_drain(self, drain_until(self, now_ns + OPEN_AGAIN_NS))
     finally:
         engine_disconnect(self)
 
@@ -602,7 +588,7 @@ cdef int interpreter_exit_drain_awaitable(
             sleep_ns(NS_PER_MS)
         return 0
     driver.end_acquires()
-    return blocking_drain_all(self, until_ns)
+    return blocking_drain_all(self, drain_until(self, until_ns))
 
 
 def end_with_parent(int signal):

@@ -182,7 +182,9 @@ def by_hand_awaits_replies(Engine engine not None):
     """Whether a close still has to wait for replies, or for connections."""
     cdef Master master
     for master in engine.masters:
-        if master_is_opening(master) and len(master.in_flight.deferred) > 0:
+        if master_is_opening(master) and len(master.in_flight.deferred) > 0 or (
+            master_is_to_retry(master)
+        ):
             return True
     return engine_awaits_replies(engine)
 

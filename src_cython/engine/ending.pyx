@@ -23,6 +23,7 @@ cdef enum:
     QUIET_NS = 100_000_000
     QUIET_MOST_NS = 1_000_000_000
     UNDO_NS = 1_000_000_000          # for work that was interrupted, failed or dropped
+    DROPPED_NS = 250_000_000         # as close() has: nobody called it
     SHUT_NS = 100_000_000            # inside a task: the loop's close() was interrupted
     OPEN_AGAIN_NS = 1_000_000_000    # for a release after close()
     # More for each reply: a server takes some 2 us for one, a busy machine far more.
@@ -39,8 +40,8 @@ cdef class Drain:
     cdef int64_t asked_ns[MAX_MASTERS]   # from when on silence counts
     cdef int64_t quiet_ns
     cdef int64_t slice_ns                # in which silence is counted
-    cdef int64_t began_ns
     cdef int64_t until_ns
+    cdef int64_t retry_until_ns          # connections that were refused are tried again
     cdef bint is_of_all                  # also of commands sent meanwhile
 
 
@@ -58,7 +59,6 @@ cdef Drain drain_of(Engine engine, bint is_of_all, int64_t quiet_ns, int64_t unt
     cdef InFlight in_flight
     cdef int i
     cdef int64_t now_ns = clock_ns(), silent_ns
-    self.began_ns = now_ns
     self.quiet_ns = quiet_ns
     self.slice_ns = max(quiet_ns // SLICES, <int64_t>NS_PER_MS)
     self.until_ns = until_ns
@@ -79,7 +79,24 @@ cdef Drain drain_of(Engine engine, bint is_of_all, int64_t quiet_ns, int64_t unt
         self.asked_ns[i] = now_ns - min(
             max(<int64_t>0, silent_ns), quiet_ns - self.slice_ns
         )
+    self.retry_until_ns = self.until_ns if is_exiting else now_ns + quiet_ns
     return self
+
+
+cdef Drain drain_until(Engine engine, int64_t until_ns):
+    # Of all commands, at an end that has no more time than this.
+    return drain_of(engine, True, engine_quiet_ns(engine, QUIET_MOST_NS), until_ns)
+
+
+cdef Drain drain_of_close(Engine engine, int64_t timeout_ns):
+    # Silent masters, and those that refuse, get timeout_ns, or 4 round trips where
+    # those take longer; others go on with what they have until it is done.
+    cdef int64_t quiet_ns = max(
+        timeout_ns, min(4 * engine.round_trip_ns, <int64_t>QUIET_MOST_NS)
+    )
+    return drain_of(
+        engine, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
+    )
 
 
 cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept:
@@ -118,11 +135,11 @@ cdef int64_t engine_limit_ns(Engine self, Drain drain, int64_t now_ns) noexcept:
                 limit_ns = max(limit_ns, quiet_at_ns)
         is_opening |= master_is_opening(master)
         is_wanted |= master_is_opening(master) and len(master.in_flight.deferred) > 0
+        if master_is_to_retry(master) and now_ns < drain.retry_until_ns:
+            limit_ns = max(limit_ns, drain.retry_until_ns)
     if limit_ns == 0 and is_opening and is_wanted:
         # Releases wait for connections that are on their way: after close() all do.
-        limit_ns = drain.until_ns
-        if not self.is_closed:
-            limit_ns = min(limit_ns, drain.began_ns + drain.quiet_ns)
+        limit_ns = drain.until_ns if self.is_closed else drain.retry_until_ns
     return min(limit_ns, drain.until_ns) if now_ns < limit_ns else 0
 
 

@@ -122,7 +122,7 @@ cdef class Engine:
 
     def __del__(self):
         if self.masters is not None and self.generation == current_generation:
-            blocking_drain_all(self, clock_ns() + UNDO_NS)
+            blocking_drain_all(self, drain_of_close(self, DROPPED_NS))
 
     def __dealloc__(self):
         buffer_free(&self.command)

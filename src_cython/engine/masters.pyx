@@ -292,7 +292,7 @@ cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
 
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
     # Connect for releases that are deferred, as soon as the back-off allows: no later
-    # call may do it. Returns whether there are such connections.
+    # call may do it. Returns whether there are any.
     cdef Master master, each
     cdef bint is_any = False
     for master in self.masters:
@@ -300,17 +300,16 @@ cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
             for each in (master, self.masters[master.index]):      # of a node: the map
                 if master_is_due(each, False, now_ns):
                     engine_open(self, each, now_ns)
-            is_any |= master_is_opening(master)
+            is_any = True
     return is_any
 
 
 cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
-    # Once more, at once, here and where one that is READY is cut from now on. What is
-    # on its way may have been refused long ago, and nobody has looked.
+    # At once, here and where one that is READY is cut from now on; where it is refused,
+    # again and again until the drain ends.
     cdef Master master
     self.counters.is_at_end = True
     for master in self.masters:
-        master.is_opening_at_end = master_is_opening(master)
         master.retry_at_ns = min(master.retry_at_ns, now_ns)
     return engine_open_deferred(self, now_ns)
 

@@ -49,8 +49,7 @@ cdef int master_on_lost(
     is_reopened = is_reopened and (
         is_proven or self.failures == 0 or self.counters.is_at_end
     )
-    if is_proven or is_reopened or self.is_opening_at_end:      # try again at once
-        self.is_opening_at_end = False
+    if is_proven or is_reopened:      # try again at once
         self.failures = 0 if is_proven else 1
         self.retry_at_ns = now_ns
     else:
@@ -171,7 +170,10 @@ cdef bint master_has_lost(Master master, Round round, int64_t now_ns) except -1:
 
 
 cdef int64_t master_backoff_ns(Master self) noexcept:
-    # Doubles up to the cap; the upper half is drawn, so that clients spread.
+    # Doubles up to the cap; the upper half is drawn, so that clients spread. An end has
+    # no time for that.
+    if self.counters.is_at_end:
+        return BACKOFF_URGENT_NS
     cdef int64_t longest = min(
         <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
         <int64_t>BACKOFF_CAP_NS,
@@ -413,6 +415,13 @@ cdef bint master_is_due(Master self, bint is_urgent, int64_t now_ns) noexcept:
 cdef bint master_is_opening(Master self) noexcept:
     return (
         self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE
+    )
+
+
+cdef bint master_is_to_retry(Master self) noexcept:
+    # At an end, releases that are deferred wait for the next connection.
+    return self.counters.is_at_end and self.state_code == MASTER_BACKOFF and (
+        len(self.in_flight.deferred) > 0
     )
 
 

@@ -129,7 +129,7 @@ cdef class Counters:
     cdef int64_t deaf_epoch          # a master may notify of no recall any more
     cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
     cdef int64_t due_ns              # nothing is due before, in the whole engine
-    cdef bint is_at_end              # no time comes at which a back-off would be over
+    cdef bint is_at_end              # there is no time for a back-off that grows
     cdef list unlogged      # for the log: (its level, master's name, text)
 
     def __cinit__(self):
@@ -220,7 +220,6 @@ cdef class Master:
     cdef int64_t refused_until_ns    # ...0: another has not been refused since
     cdef bint has_received           # this connection has received something
     cdef bint is_proven              # this connection has answered a round
-    cdef bint is_opening_at_end      # was on its way when an end began
     cdef int64_t ready_at_ns
     cdef int64_t lost_at_ns
     cdef int64_t away_from_ns        # the first of the losses since it was READY; or 0

@@ -233,6 +233,25 @@ def test_close_when_a_connection_is_on_its_way_then_its_release_arrives(
         assert settled_values(servers, NOBODY) == NOBODY
 
 
+def test_release_when_closed_and_its_loop_ends_then_the_slowest_master_has_it(
+    kind: str, urls: list[str], servers: Servers
+) -> None:
+    """Seen: the loop ended with the quorum's replies, inside the others' handshakes."""
+    with Proxy(urls[4]) as proxy:
+        locks = FastRedlock([*urls[:4], proxy.url])
+
+        async def use() -> ReleaseStatus:
+            await locks.connect()
+            lease = await taken(locks, ttl=60)
+            await locks.close()
+            proxy.set(delay=0.02)
+            return await lease.release()
+
+        assert run_on(kind, use()) is ReleaseStatus.RELEASED
+        assert settled_values(servers, NOBODY) == NOBODY
+        assert not locks.stats().losses
+
+
 # --- time that passes -----------------------------------------------------------------
 
 

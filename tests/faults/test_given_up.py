@@ -6,6 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 from shutil import which
@@ -22,7 +23,7 @@ from tests.support.processes import running
 from tests.support.proxy import Proxy, swallowed_syn
 from tests.support.waiting import is_listening, until, wait_until
 
-ENDS = ("exit", "child", "close", "awaited close", "awaited dropped")
+ENDS = ("exit", "child", "close", "dropped", "awaited close", "awaited dropped")
 CALLS = ("connect()", "ping()", "acquire('r', timeout=0)")
 NAMED = """
 import sys, time
@@ -86,11 +87,13 @@ def test_close_when_a_connection_is_cut_as_the_release_leaves_then_sends_it_agai
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("away", [0.0, 0.12], ids=["back", "soon back"])
 @pytest.mark.parametrize("how", ENDS)
 def test_end_when_its_masters_are_just_back_then_sends_what_was_deferred(
-    proxies: list[Proxy], how: str
+    proxies: list[Proxy], how: str, away: float
 ) -> None:
-    """Seen: keys stood for their ttl, where it ended inside of a back-off."""
+    """Seen: keys stood for their ttl, where it ended inside of a back-off; and if the
+    masters came back after that, but within the time that an end has."""
     urls = [proxy.url for proxy in proxies]
     with running(ending_programs, "end_in_a_back_off", how, *urls) as program:
         assert program.answer() == "held"
@@ -98,6 +101,9 @@ def test_end_when_its_masters_are_just_back_then_sends_what_was_deferred(
             proxy.refuse()
             proxy.reset()
         assert program.say("") == "UNKNOWN"
+        if away:
+            program.tell("")
+            time.sleep(away)
         for proxy in proxies:
             proxy.listen()
         program.communicate("\n", timeout=10)

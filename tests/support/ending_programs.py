@@ -364,9 +364,11 @@ def end_in_a_back_off(how: str, *urls: str) -> None:
             await awaited(locks.close())
 
     def use_blocking() -> None:
-        globals()["kept"] = FastRedlock(urls, ttl=TTL)
+        locks = FastRedlock(urls, ttl=TTL)
+        if how != "dropped":
+            globals()["kept"] = locks
         with suppress(StopIteration):
-            use(kept).send(None)  # nothing is awaited
+            use(locks).send(None)  # nothing is awaited
 
     if how == "child":
         in_child("fork", use_blocking)

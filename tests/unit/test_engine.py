@@ -413,22 +413,25 @@ def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> 
     assert (EXTEND in sent) != (EXTEND in hand.outgoing(engine, 0))
 
 
-def test_connection_on_its_way_when_a_client_ends_is_tried_once_more() -> None:
-    """Seen: refused while nobody looked, and the server back since; its key stood."""
+def test_connection_that_is_refused_when_a_client_ends_is_tried_again_and_again() -> (
+    None
+):
+    """Seen: refused while nobody looked, and the server back since; its key stood. And
+    refused once more, a moment before it was back."""
     engine = hand.ready_engine()
     hand.by_hand(engine)
     lease = engine.new_adopted(b"key", b"token", TERMS)
     hand.lost(engine, 0, "cut", NOW)
     hand.submit(engine, engine.new_release(lease, TERMS), NOW)
-    states = []
     hand.open_due(engine, True, NOW + S)
     hand.begin_close(engine, NOW + S)
-    for _ in range(2):
-        hand.lost(engine, 0, "connection refused", NOW + S)
-        hand.pass_time(engine, NOW + S)
-        states.append(engine.states[0][0])
-    assert states == [MasterState.CONNECTING, MasterState.BACKOFF]
-    assert not hand.awaits_replies(engine)
+    for i in range(12):
+        at_ns = NOW + S + 20 * MS * i
+        hand.lost(engine, 0, "connection refused", at_ns)
+        assert engine.next_ns <= at_ns + 20 * MS
+        assert hand.awaits_replies(engine)
+        hand.pass_time(engine, at_ns + 20 * MS)
+        assert engine.states[0][0] is MasterState.CONNECTING
 
 
 def test_connection_that_is_cut_when_a_client_ends_is_opened_again_at_once() -> None:
