@@ -25,6 +25,7 @@ cdef extern from "system/system.h" nogil:
     int poll_for(pollfd *fds, unsigned long count, int64_t timeout_ns)
     ssize_t random_draw(void *data, size_t size)      # up to 256 bytes; -1 and errno
     int end_with_parent_by(int signal)                # -1 and errno: not here
+    int adopt_all_orphans()                           # -1: not here
     int socket_open(int family)                       # non-blocking; -1 and errno
     void socket_drop_after(int fd, int ms)            # ms without an acknowledgement
     uint32_t descriptor_epoch      # counts forks, and descriptors that others closed

@@ -2,8 +2,12 @@
 
 It is in the foreground of the terminal where this process is, in the same process
 group: Ctrl-C, Ctrl-Z and what is typed reach it as if there were no lock. Elsewhere it
-leads a group of its own, which is ended as a whole where the lock is lost. On Linux it
-is killed where this process is (SIGKILL, no memory): nobody would renew the lock.
+leads a group of its own. A signal that ends it is sent to that whole group. A shell may
+then end before what it has started, so the lock is kept until the group is empty: no
+new process gets its id before (fork() of POSIX). On Linux the orphans become children
+of this process, so each is reaped, and its end wakes us. What a command that ends by
+itself leaves in the background is not waited for. On Linux the command is killed where
+this process is (SIGKILL, no memory): nobody would renew the lock.
 
 Signals: before, while this process waits for the lock, each of them raises
 `Interrupted`, which takes the acquire back. From `hold` on they are blocked, in all
@@ -15,14 +19,14 @@ ignores it, too.
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
-from .._core import end_with_parent
+from .._core import adopt_orphans, end_with_parent
 from .._reports.votes import printable
 from . import Status
 
@@ -32,12 +36,15 @@ if TYPE_CHECKING:
 
 PASSED_ON = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
+    signal.SIGALRM,  # of a caller that set an alarm, and exec'ed us
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGWINCH),
 )
-ENDING = frozenset((signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM))
+ENDING = frozenset(PASSED_ON[:5])
+OF_COMMAND = signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH  # not of its group
 # By Python, for itself; a command must not be started so (python/cpython#55112).
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
 LOOK_EVERY = 1.0  # s: timers stop while the machine is suspended
+LATE = 0.2  # s
 
 
 class Interrupted(BaseException):
@@ -55,38 +62,53 @@ class Signals:
         self.taken = [
             each for each in PASSED_ON if signal.getsignal(each) is not signal.SIG_IGN
         ]
-        self._waited = [*self.taken, signal.SIGCHLD]
+        self._waited = {*self.taken, signal.SIGCHLD, signal.SIGALRM}
         self._mask: set[int] = set()
+        self._is_interrupted = False
+        self._alarm_at = math.inf  # of our caller
 
-    @contextmanager
-    def raised(self) -> Iterator[None]:
-        """Raise Interrupted where one comes meanwhile that would end this process."""
+    def let_raise(self) -> None:
+        """From now on raise Interrupted where one comes that would end this process."""
         for each in ENDING & {*self.taken}:
-            signal.signal(each, _interrupt)
+            signal.signal(each, self._interrupt)
         # Else some systems drop it although it is blocked: it does nothing by default.
         signal.signal(signal.SIGCHLD, lambda *_: None)
-        yield
+
+    def _interrupt(self, number: int, frame: object) -> None:
+        if not self._is_interrupted:  # else it would end the release
+            self._is_interrupted = True
+            raise Interrupted(number)
 
     def hold(self) -> None:
         """Block them from now on, in threads that are started later, too."""
         self._mask = {*signal.pthread_sigmask(signal.SIG_BLOCK, self._waited)}
+        if left := signal.getitimer(signal.ITIMER_REAL)[0]:
+            self._alarm_at = time.monotonic() + left
 
     def next(self, timeout: float) -> tuple[int, bool] | None:
         """Wait for one, for so many s; return it, and whether the terminal sent it.
 
         SIGCHLD among them. The terminal sends its signals to the command as well.
+        sigtimedwait() would return what was never filled where this process was stopped
+        (CPython 3.11 to 3.15).
         """
-        if hasattr(signal, "sigtimedwait"):
-            info = signal.sigtimedwait(self._waited, timeout)
-            # Sent by the kernel itself: sigaction(2), SI_KERNEL.
-            return None if info is None else (info.si_signo, info.si_code > 0)
-        signal.setitimer(signal.ITIMER_REAL, max(timeout, 1e-6))
-        number = signal.sigwait([*self._waited, signal.SIGALRM])
+        left = min(timeout, self._alarm_at - time.monotonic())
+        signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6))
+        if hasattr(signal, "sigwaitinfo"):
+            info = signal.sigwaitinfo(self._waited)
+            number, is_of_kernel = info.si_signo, info.si_code > 0  # sigaction(2)
+        else:
+            number = signal.sigwait(self._waited)
+            keys = (signal.SIGINT, signal.SIGQUIT)
+            is_of_kernel = number == signal.SIGALRM or (
+                number in keys and is_in_foreground()
+            )
         signal.setitimer(signal.ITIMER_REAL, 0)
-        if number == signal.SIGALRM:
-            return None
-        keys = (signal.SIGINT, signal.SIGQUIT)
-        return number, number in keys and is_in_foreground()
+        if number == signal.SIGALRM and is_of_kernel:
+            if time.monotonic() < self._alarm_at:
+                return None
+            self._alarm_at = math.inf
+        return number, is_of_kernel
 
     def wake(self) -> None:
         """End the wait of `next`; any thread may."""
@@ -99,10 +121,6 @@ class Signals:
         for each in (*IGNORED_BY_PYTHON, signal.SIGCHLD):
             signal.signal(each, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_SETMASK, self._mask)
-
-
-def _interrupt(number: int, frame: object) -> None:
-    raise Interrupted(number)
 
 
 def is_in_foreground() -> bool:
@@ -149,6 +167,10 @@ class Child:
         self._signals = signals
         self._kill_after = kill_after
         self._shares_group = is_in_foreground()
+        self._code: int | None = None  # of the command, from its end on
+        self._is_ending = False  # by a signal: its group is to end before us
+        self._expected = lease.remaining()  # s, at the next look
+        self._grace_until = 0.0  # after a stop: it is being renewed
         self._kill_at: float | None = None  # SIGTERM was sent
         self._was_killed = False
         self._was_interrupted = False
@@ -166,6 +188,7 @@ class Child:
         if slot is not None:  # with permits alone; adopt() takes the slot's own name
             environment[b"FASTREDLOCK_RESOURCE"] += b"#%d" % slot
             environment[b"FASTREDLOCK_SLOT"] = b"%d" % slot
+        adopt_orphans()
         parent = os.getpid()
         self._pid = os.fork()
         if self._pid == 0:
@@ -202,21 +225,39 @@ class Child:
     def wait(self) -> Ended:
         """Wait for the end of the command; end it where the lock is lost."""
         while True:
+            self._look()
             came = self._signals.next(self._time_to_look())
             if came is not None and came[0] != signal.SIGCHLD:
                 self._pass_on(*came)
-            pid = -1
-            while pid not in (0, self._pid):  # as pid 1 it has orphans, to be reaped
-                pid, status = os.waitpid(-1, os.WNOHANG)
-            if pid:
-                return self._ended(os.waitstatus_to_exitcode(status))
-            self._look()
+            self._reap()
+            if self._code is not None and not self._goes_on():
+                return self._ended(self._code)
+
+    def _reap(self) -> None:
+        with suppress(ChildProcessError):  # none is left
+            while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans, too
+                if ended[0] == self._pid:
+                    self._code = os.waitstatus_to_exitcode(ended[1])
+                    self._is_ending |= self._code < 0
+
+    def _goes_on(self) -> bool:
+        """Whether the command was ended before what it has started."""
+        if self._shares_group or not self._is_ending:
+            return False
+        try:
+            os.killpg(self._pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:  # of sudo
+            pass
+        return True
 
     def kill(self) -> None:
         """Kill it, and wait for its end: nothing may watch it any more."""
         self._send(signal.SIGKILL)
-        with suppress(ChildProcessError):
-            os.waitpid(self._pid, 0)
+        if self._code is None:
+            with suppress(ChildProcessError):
+                os.waitpid(self._pid, 0)
 
     # --- signals ----------------------------------------------------------------------
 
@@ -224,23 +265,31 @@ class Child:
         if is_of_terminal and self._shares_group:
             self._was_interrupted |= number == signal.SIGINT
         else:
-            os.kill(self._pid, number)
+            self._send(number)
 
     def _send(self, number: int) -> None:
-        with suppress(ProcessLookupError):
-            if self._shares_group:
-                os.kill(self._pid, number)
-            else:
+        is_of_group = not self._shares_group and number not in OF_COMMAND
+        self._is_ending |= is_of_group and number != signal.SIGCONT
+        with suppress(ProcessLookupError, PermissionError):  # sudo's, of another user
+            if is_of_group:
                 os.killpg(self._pid, number)
+            elif self._code is None:  # else the number may be another's
+                os.kill(self._pid, number)
 
     # --- the lock ---------------------------------------------------------------------
 
     def _time_to_look(self) -> float:
+        if self._was_killed:
+            return LOOK_EVERY
+        now = time.monotonic()
+        remaining = self._lease.remaining()
         if self._kill_at is not None:
-            left = self._kill_at - time.monotonic()
+            left = self._kill_at - now
         else:
-            left = self._lease.remaining() - self._kill_after
-        return min(max(left, 0.0), LOOK_EVERY) if not self._was_killed else LOOK_EVERY
+            left = max(remaining - self._kill_after, self._grace_until - now)
+        left = min(max(left, 0.0), LOOK_EVERY)
+        self._expected = remaining - left
+        return left
 
     def _look(self) -> None:
         """Send SIGTERM where the lock is lost, or will be; SIGKILL in time."""
@@ -248,6 +297,10 @@ class Child:
         if self._kill_at is None:
             left = self._lease.remaining()
             if left > self._kill_after:
+                self._grace_until = 0.0
+            elif not self._grace_until and left < self._expected - LATE:
+                self._grace_until = now + left / 2
+            if left > self._kill_after or now < self._grace_until:
                 return
             self._kill_at = now + (left or self._kill_after)
             self._send(signal.SIGTERM)

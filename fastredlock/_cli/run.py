@@ -42,7 +42,8 @@ If the lock cannot be renewed, the command gets SIGTERM --kill-after seconds bef
 others may take it, and SIGKILL then; if the lock was broken or deleted, SIGTERM at
 once, and SIGKILL that much later.
 
-Signals sent to this process are passed on to the command. The command has
+Signals sent to this process are passed on: those that end it to all of the command's
+process group, and the lock is renewed until that is empty. The command has
 FASTREDLOCK_RESOURCE and FASTREDLOCK_TOKEN (a secret) in its environment, with
 --fencing FASTREDLOCK_FENCE, and with --permits FASTREDLOCK_SLOT: which of the slots
 it has, from 0; its resource is then that slot's name, NAME#SLOT. Options of this
@@ -81,8 +82,8 @@ def main(words: Sequence[str]) -> int:
     locks = new_locks(options, Patience)
     signals = Signals()
     try:
-        with signals.raised():
-            ended = _under_lock(locks, asked, signals, kill_after)
+        signals.let_raise()
+        ended = _under_lock(locks, asked, signals, kill_after)
     except Interrupted as interrupted:  # while it waited: nothing was run
         locks.close()
         return die_by(interrupted.number)

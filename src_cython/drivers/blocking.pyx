@@ -599,6 +599,11 @@ def end_with_parent(int signal):
     return end_with_parent_by(signal) == 0
 
 
+def adopt_orphans():
+    """Let orphans of this process's descendants be its children; False: not here."""
+    return adopt_all_orphans() == 0
+
+
 # --- blocking -------------------------------------------------------------------------
 # The blocking driver: each caller runs its round as the leader, or as a follower.
 

@@ -19,6 +19,8 @@
 /* The signal that ends a process when the thread that forked it has ended; it outlasts
    exec (prctl(2)). */
 #define end_with_parent_by(signal) prctl(PR_SET_PDEATHSIG, signal, 0, 0, 0)
+/* Descendants whose parent has ended become children of this process (prctl(2)). */
+#define adopt_all_orphans() prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 static inline int poll_for(struct pollfd *fds, unsigned long count, int64_t timeout_ns)
 {

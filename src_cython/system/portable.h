@@ -44,6 +44,8 @@ static inline int end_with_parent_by(int signal)
     return -1;
 }
 
+#define adopt_all_orphans() (-1)
+
 static inline int set_up_descriptor(int fd)
 {
     if (fcntl(fd, F_SETFD, FD_CLOEXEC) != 0)
