@@ -252,10 +252,13 @@ cdef void fields_leave(LeaseFields lease) noexcept:
 
 cdef void fields_forget(dict entered, object key, LeaseFields lease) noexcept:
     cdef PyObject *found = PyDict_GetItem(entered, key)
-    if found != NULL and PyWeakref_GetObject(
-        (<tuple>found)[1]
-    ) == <PyObject *>lease:
+    cdef PyObject *last = NULL
+    if found == NULL:
+        return
+    PyWeakref_GetRef((<tuple>found)[1], &last)
+    if last == <PyObject *>lease:
         PyDict_DelItem(entered, key)
+    Py_XDECREF(last)
 
 
 cdef enum:
