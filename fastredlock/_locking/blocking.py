@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from .._core import (
     ExtendCall,
     enter,
-    exit_lease,
+    lease_exit,
     lock_enter,
     lock_leave,
     lock_undo,
@@ -69,7 +69,7 @@ class Lease(BaseLease):
         raise NotImplementedError  # its body is C
 
     __enter__ = enter
-    __exit__ = exit_lease
+    __exit__ = lease_exit
 
 
 class Lost(BaseLost):

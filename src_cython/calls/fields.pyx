@@ -21,16 +21,22 @@ cdef extern from *:
     #ifdef BEFORE_WITH      /* up to Python 3.13 */
     #define ENTERS_WITH(code, at) ((code)[at] == BEFORE_WITH)
     #define EXIT_ARGUMENTS 2
+    #define LOADS_EXIT(code, at) 0
+    #define ENTERS_BY_CALL 0
     #else                   /* the call of what LOAD_SPECIAL has found */
     #define ENTERS_WITH(code, at) \
         ((at) > 1 && (code)[at] == CALL && (code)[(at) - 2] == LOAD_SPECIAL)
     #define EXIT_ARGUMENTS 3
+    #define LOADS_EXIT(code, at) ((code)[at] == LOAD_SPECIAL && (code)[(at) + 1] == 1)
+    #define ENTERS_BY_CALL 1
     #endif
     #define LEAVES_WITH(code, at) ((code)[at] == WITH_EXCEPT_START \
         || ((code)[at] == CALL && (code)[(at) + 1] == EXIT_ARGUMENTS))
     """
     bint ENTERS_WITH(const unsigned char *code, Py_ssize_t at)
     bint LEAVES_WITH(const unsigned char *code, Py_ssize_t at)
+    bint LOADS_EXIT(const unsigned char *code, Py_ssize_t at)
+    bint ENTERS_BY_CALL      # behind which a signal is looked at
     int FOR_ITER
 
 

@@ -13,6 +13,12 @@
 # Ctrl-C left a key for its ttl. A function of C has no instructions, so no signal is
 # handled between the end of the body and the `try` of the call, nor while an exception
 # from it is handled. threading.Lock is left in the same way. (A lock's: entries.)
+#
+# CPython 3.14 calls `__enter__` by an instruction of its own, behind which it looks for
+# signals when the block has not begun: nothing calls `__exit__`. But the statement has
+# looked that up before, and drops it. So a lease gives each statement an object that
+# releases the lease where it goes without a call. (A lock's `__enter__` is a function
+# of Python: behind its return no signal is looked at.)
 
 
 cdef class ReleaseCall(Call):
@@ -181,9 +187,53 @@ cdef ExitCall exit_new(LeaseFields lease, object error):
     return call
 
 
+cdef int exit_unbegun(LeaseFields lease) except -1:
+    # Of a blocking lease, whose block does not begin.
+    cdef ExitCall call = exit_new(lease, None)
+    call.blocks = True
+    release_send(call)
+
+
 def exit_lease(LeaseFields self not None, error_type, error, traceback):
     """Leave a with block by a lease: its `__exit__`, or its `__aexit__`."""
     return call_begin(exit_new(self, error))
+
+
+@cython.final
+cdef class WithExit:
+    """What a with statement has of a lease until it ends."""
+
+    cdef LeaseFields lease       # None: it was called
+
+    def __call__(self, error_type, error, traceback):
+        lease, self.lease = self.lease, None
+        return call_begin(exit_new(lease, error))
+
+    def __del__(self):
+        if self.lease is not None:
+            exit_unbegun(self.lease)
+
+
+@cython.final
+cdef class LeaseExit:
+    """A lease's `__exit__`: of a with statement, and as a method for all else."""
+
+    def __get__(self, lease, owner):
+        cdef WithExit of_block
+        cdef bytes code
+        frame = None if lease is None else frame_at(0)
+        if frame is not None:
+            code = frame.f_code.co_code
+            if LOADS_EXIT(
+                <const unsigned char *>PyBytes_AS_STRING(code), frame.f_lasti
+            ):
+                of_block = WithExit.__new__(WithExit)
+                of_block.lease = lease
+                return of_block
+        return exit_lease.__get__(lease, owner)
+
+
+lease_exit = LeaseExit() if ENTERS_BY_CALL else exit_lease
 
 
 cdef int lease_check_entry(LeaseFields lease) except -1:
@@ -198,11 +248,14 @@ cdef class EntryCall(Call):
     """The way into an `async with` by a lease: its `__aenter__`."""
 
     cdef LeaseFields lease
+    cdef bint releases           # where it is left: the block does not begin
 
     cdef object go_on(self):
         # A loss cancels the body of one that is kept, from now on or later.
         cdef Round grant = self.lease._round
+        self.releases = False
         lease_check_entry(self.lease)
+        self.releases = True
         grant.entered_by = self.here.caller()
         fields_enter(self.lease, grant.entered_by, None)
         if grant.lease_state is not None:
@@ -211,14 +264,22 @@ cdef class EntryCall(Call):
         self.value = self.lease
 
     cdef int give_up(self) except -1:
-        fields_leave(self.lease)
+        if self.releases:
+            exit_new(self.lease, None)      # not awaited, its release is sent
+
+    cdef bint is_owed(self) noexcept:
+        return self.releases
 
 
 def enter(LeaseFields self not None):
     """Return the lease itself: its `__enter__`."""
     lease_check_entry(self)
-    fields_enter(self, calling_thread(), frame_entering(frame_at(0)))
-    fields_on_block(self, self._driver, "entered")
+    try:
+        fields_enter(self, calling_thread(), frame_entering(frame_at(0)))
+        fields_on_block(self, self._driver, "entered")
+    except BaseException:      # an observer was interrupted
+        exit_unbegun(self)
+        raise
     return self
 
 
@@ -227,6 +288,7 @@ def enter_lease(LeaseFields self not None):
     cdef EntryCall call = EntryCall.__new__(EntryCall)
     call.driver = <DriverFields?>self._driver
     call.lease = self
+    call.releases = ENTERS_BY_CALL and frame_entering(frame_at(0)) is not None
     call.called = "Lease.__aenter__"
     return call
 

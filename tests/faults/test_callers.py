@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import dis
 import sys
 from collections.abc import Callable, Iterator
@@ -17,14 +18,16 @@ import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
 from fastredlock._core import Operation, Round, Terms
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
+from tests.support.awaited import run_on
 from tests.support.calls import granted
-from tests.support.fixtures import Servers, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, set_all, values
 from tests.support.threads import beside
 from tests.support.waiting import PATIENCE, settled, until, wait_until
 
 PACKAGE = fastredlock.__path__[0]
 RETURN_VALUE = dis.opmap["RETURN_VALUE"]
+NOT_TAKEN = dis.opmap.get("NOT_TAKEN")  # from CPython 3.14 on
 
 pytestmark = blocking  # interrupts; a task is cancelled: behaviour/test_cancellation
 
@@ -55,6 +58,8 @@ class Injector:
         if not self.is_ours(frame.f_code.co_filename):
             return None
         frame.f_trace_opcodes = True
+        if event == "opcode" and frame.f_code.co_code[frame.f_lasti] == NOT_TAKEN:
+            return self.trace  # no signal is looked at, and it is in no `try`
         # What is raised at a return is raised in the caller: past every handler here.
         if event in ("call", "line", "opcode"):
             self.left -= 1
@@ -228,6 +233,67 @@ def test_with_when_left_and_interrupted_then_at_least_is_kept(
             lambda: {20_000 < server.pttl(KEY) <= 30_000 for server in servers}, {True}
         )
         assert (where, found) == (where, {True})
+
+
+class Soon:
+    """What has Ctrl-C come where the interpreter looks for signals next."""
+
+    now = property(
+        ctypes.PYFUNCTYPE(None, ctypes.py_object)(
+            ("PyErr_SetInterrupt", ctypes.pythonapi)  # at an attribute it does not look
+        )
+    )
+
+
+class InterruptedObserver:
+    def entered(self, resource: str) -> None:
+        interrupt()
+
+
+def test_with_when_a_signal_comes_at_its_entry_by_a_lease_then_leaves_no_key(
+    locks: FastRedlock, servers: Servers
+) -> None:
+    """Seen: CPython 3.14 looks for signals behind `__enter__`, before the block."""
+    lease = granted(locks.acquire(KEY, ttl=60))
+    with pytest.raises(KeyboardInterrupt), (Soon().now, lease)[1]:
+        pass
+    assert soon(servers, NOBODY) == NOBODY
+    assert not lease.is_valid
+
+
+def test_lease_when_its_exit_is_only_looked_up_then_it_is_held(
+    locks: FastRedlock,
+) -> None:
+    with granted(locks.acquire(KEY)) as lease:
+        assert hasattr(lease, "__exit__")
+        assert callable(lease.__exit__)
+        assert lease.is_valid
+
+
+@pytest.mark.parametrize("is_observed", [False, True])
+def test_async_with_when_interrupted_at_its_entry_by_a_lease_then_leaves_no_key(
+    driver: str, urls: list[str], servers: Servers, is_observed: bool
+) -> None:
+    async def enter() -> None:
+        observer = InterruptedObserver() if is_observed else None
+        async with AwaitableFastRedlock(urls, observer=observer) as locks:
+            lease: Any = await locks.acquire(KEY, ttl=60)
+            with pytest.raises(KeyboardInterrupt):
+                async with (is_observed or Soon().now, lease)[1]:
+                    pass
+            await until(lambda: values(servers) == NOBODY, within=1)
+
+    run_on("asyncio", enter())  # asyncio.run() handles signals itself
+
+
+def test_with_when_its_observer_is_interrupted_at_its_entry_then_leaves_no_key(
+    make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    locks = make_locks(urls, observer=InterruptedObserver())
+    lease = granted(locks.acquire(KEY, ttl=60))
+    with pytest.raises(KeyboardInterrupt), lease:
+        pass
+    assert soon(servers, NOBODY) == NOBODY
 
 
 @pytest.mark.parametrize("error", [None, ValueError("the body's")])
