@@ -33,7 +33,7 @@ masters:
   All users of a machine can read its command lines: keep passwords in the file.
   It may also set ttl, max_ttl, key_prefix, drift_factor, round_timeout,
   connect_timeout and, for `run`, unreachable_tries; set max_ttl and key_prefix
-  if the other clients do.
+  if the other clients do. $FASTREDLOCK_TTL and $FASTREDLOCK_MAX_TTL come first.
 """
 
 

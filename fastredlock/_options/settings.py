@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from functools import partial
 from typing import Any
 
 from .._core import Terms, TokenSource
-from .._reports.log import warn
+from .._reports.log import warn, warn_once
 from ..errors import ConfigurationError
 from .keys import (
     OWN,
@@ -388,6 +389,9 @@ def advice(unknown: str, known: Iterable[str]) -> str:
 
 MASTERS = "FASTREDLOCK_MASTERS"
 CONFIG = "FASTREDLOCK_CONFIG"
+TTLS = {"FASTREDLOCK_TTL": "ttl", "FASTREDLOCK_MAX_TTL": "max_ttl"}
+# Of the command of `fastredlock run`, and of a build.
+OTHERS = ("RESOURCE", "TOKEN", "SLOT", "FENCE", "DEBUG", "PORTABLE", "SANITIZE")
 TEXTS = ("masters", "key_prefix")  # the others are numbers
 DURATIONS = ("ttl", "max_ttl", "round_timeout", "connect_timeout")
 # Of the file, each by itself, so that the error names the file.
@@ -411,14 +415,30 @@ def options_of_environment(masters: tuple[str, ...] | None = None) -> dict[str, 
     """Return the options of a FastRedlock; `unreachable_tries` is one of its Retry.
 
     `masters`: in place of those of the environment; there may be none of either.
-    Reads the file, if one is named, and nothing else. Raises ConfigurationError.
+    Reads the file, if one is named, and nothing else. Raises ConfigurationError. A
+    variable that looks like one of ours, and is none, is named in a warning.
     """
     options = _options_of_file(os.environ.get(CONFIG, ""))
+    known = {MASTERS, CONFIG, *TTLS, *(f"FASTREDLOCK_{name}" for name in OTHERS)}
+    unread = {name for name in os.environ if name.startswith("FASTREDLOCK_")} - known
+    if unread:
+        warn_once("%s: not read, no such variable", ", ".join(sorted(unread)))
+    for variable, name in TTLS.items():
+        if text := os.environ.get(variable):
+            options[name] = _seconds(f"${variable}", text)
     if masters is not None:
         options["masters"] = masters
     elif text := os.environ.get(MASTERS):
         options["masters"] = masters_in(text, f"${MASTERS}: ")
     return options
+
+
+def _seconds(name: str, text: str) -> float:
+    seconds: Any = text
+    with suppress(ValueError):
+        seconds = float(text)
+    positive_ns(name, seconds)
+    return seconds  # type: ignore[no-any-return]
 
 
 def from_environment(given: dict[str, Any], in_memory: bool) -> dict[str, Any]:

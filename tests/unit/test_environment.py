@@ -69,6 +69,47 @@ def test_from_env_when_a_file_is_named_then_has_its_options_unless_others_are_gi
 
 
 @both
+def test_from_env_when_variables_have_ttls_then_they_come_before_the_file(
+    kind: FastRedlock, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('masters = ["redis://d"]\nttl = 7\nmax_ttl = 8\n')
+    monkeypatch.setenv("FASTREDLOCK_MAX_TTL", "5")
+    monkeypatch.setenv("FASTREDLOCK_TTL", "2.5")
+    settings = kind.from_env()._driver.settings
+    assert (settings.max_ttl, settings.default_terms.ttl_ms) == (5, 2500)
+    assert kind.from_env(ttl=1)._driver.settings.default_terms.ttl_ms == 1000
+    with pytest.raises(ConfigurationError, match=r"allowed is 0.003 to 5.0 s \(max"):
+        kind.from_env().lock("r", ttl=60)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("5s", "'5s': no number; allowed is above 0"), ("0", "0.0: allowed is above 0")],
+)
+@pytest.mark.parametrize("name", ["FASTREDLOCK_TTL", "FASTREDLOCK_MAX_TTL"])
+def test_from_env_when_a_variable_has_no_time_then_names_it(
+    name: str, text: str, said: str, config: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config.write_text('masters = ["redis://d"]\n')
+    monkeypatch.setenv(name, text)
+    with pytest.raises(ConfigurationError) as caught:
+        fastredlock.FastRedlock.from_env()
+    assert str(caught.value).startswith(f"${name}={said}")
+
+
+def test_from_env_when_a_variable_is_not_read_then_one_warning_names_it(
+    config: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    config.write_text('masters = ["redis://d"]\n')
+    for name in ("MAXTTL", "KEY_PREFIX", "TOKEN", "SLOT", "DEBUG"):
+        monkeypatch.setenv(f"FASTREDLOCK_{name}", "5")
+    for _ in range(2):
+        fastredlock.FastRedlock.from_env()
+    said = "FASTREDLOCK_KEY_PREFIX, FASTREDLOCK_MAXTTL: not read, no such variable"
+    assert [record.getMessage() for record in caplog.records] == [said]
+
+
+@both
 @pytest.mark.parametrize("text", ["", "ttl = 5", "masters = []"])
 def test_from_env_when_no_masters_are_named_then_says_how_to_at_once(
     kind: FastRedlock, config: Path, text: str
