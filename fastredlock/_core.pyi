@@ -317,6 +317,7 @@ class Master:
 
 @final
 class Engine:
+    has_slots: bool
     cohort_ns: int
     watch: Callable[[Engine, Any], Any] | None
     watcher: Any

@@ -122,8 +122,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         first. Both are read now, and nothing is connected until the first use: for the
         head of a module. Raises ConfigurationError where there are no masters, so a
         program ends at its start and not at its first lock; where it is only imported,
-        as in a build, any URL will do. Under pytest and in `in_memory()` none is
-        needed.
+        as in a build, any URL will do. Under pytest none is needed before a test takes
+        a lock (by the fixture `redlock_memory`), nor in `in_memory()`.
         """
         in_memory = not isinstance(cls._new_driver, type)
         return cls(resource=resource, **from_environment(options, in_memory))

@@ -256,6 +256,7 @@ class Exchange:
         plain.release_script = None
         driver = IN_MEMORY[real](plain, self._world)
         driver.settings = settings  # of which a real one is made at the end
+        driver.engine.has_slots = any(each.seeds for each in settings.endpoints)
         self._real[driver] = real
         return driver
 

@@ -19,6 +19,7 @@ cdef class Engine:
     cdef int master_count                  # of connections: a cluster's nodes, too
     cdef int vote_count                    # of masters as configured, which come first
     cdef bint is_routed                    # some are clusters
+    cdef public bint has_slots             # refuses what those refuse: also in memory
     cdef object key_error                  # what a name raises that these cannot have
     cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef int quorum
@@ -115,7 +116,7 @@ cdef class Engine:
         self.quorum = self.vote_count // 2 + 1
         self.key_error = key_error
         routed = [master.routes for master in self.masters if master.routes is not None]
-        self.is_routed = len(routed) > 0
+        self.is_routed = self.has_slots = len(routed) > 0
         for routes in routed:
             (<Routes>routes).most = (MAX_MASTERS - self.vote_count) // len(routed)
         interpreter_exit_watch(self)

@@ -33,7 +33,7 @@ cdef inline object engine_keys(Engine self, object keys):
         keys = tuple([self.key_prefix + <bytes?>key for key in keys])
     elif self.key_prefix is not None:
         keys = self.key_prefix + <bytes?>keys
-    if self.is_routed:
+    if self.has_slots:
         refusal = routes_refusal(keys)
         if refusal is not None:
             raise self.key_error(refusal)

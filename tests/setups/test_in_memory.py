@@ -57,6 +57,22 @@ def test_blocking_and_awaitable_when_same_masters_then_exclude_each_other() -> N
         assert asyncio.run(taken())
 
 
+@pytest.mark.parametrize("face", [FastRedlock, LoopFastRedlock])
+def test_cluster_when_in_memory_then_refuses_what_a_cluster_refuses(face: Any) -> None:
+    """Seen: `acquire_all(["a", "b"])` was granted in each test, and never in life."""
+    before = face(["redis+cluster://c"], max_ttl=60)
+    with in_memory():
+        for clustered in (before, face(["redis+cluster://c"], max_ttl=60)):
+            with pytest.raises(ConfigurationError, match="several hash slots"):
+                clustered.lock_all(["a", "b"])
+            with pytest.raises(ConfigurationError, match="a closing brace needs"):
+                clustered.lock("a}b")
+            assert clustered.lock_all(["{a}:1", "{a}:2"])
+        assert FastRedlock(["redis://c"]).acquire_all(["a", "b"]) is not None
+        with FastRedlock(["redis+cluster://c"], max_ttl=60).semaphore("a", 2) as lease:
+            assert lease.slot in (0, 1)
+
+
 def test_other_masters_when_in_memory_then_have_keys_of_their_own() -> None:
     with in_memory() as masters:
         other = FastRedlock([("elsewhere", 1)])
