@@ -38,10 +38,12 @@ class Sentinels:
         options: Mapping[str, Any],
         min_other: int = 0,
         force_master_ip: str | None = None,
+        replicas: int = 0,
     ) -> None:
         self.service, self.addresses = service, addresses
         self.place = f"{shown(addresses[0])}/{service}"  # for messages; stays
         self.min_other, self.force_master_ip = min_other, force_master_ip
+        self.replicas = replicas  # as many as were ever known: a reset forgets some
         self._options = {
             name: each for name, each in options.items() if each is not None
         }
@@ -93,6 +95,13 @@ class Sentinels:
         from redis.sentinel import MasterNotFoundError
 
         asked = self._asker(address)
+        is_usable = asked.check_master_state
+
+        def taken(state: Any, service: str) -> Any:
+            self.replicas = max(self.replicas, state.get("num-slaves", 0))
+            return is_usable(state, service)
+
+        asked.check_master_state = taken
         try:
             host, port = asked.discover_master(self.service)
         except MasterNotFoundError as error:

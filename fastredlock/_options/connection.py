@@ -20,8 +20,8 @@ if TYPE_CHECKING:  # 20 ms that masters without TLS do not pay
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 
-# User name, password, TLS context, address (None: that of the settings).
-Prepared = tuple[bytes | None, bytes | None, Any, tuple[bytes, int] | None]
+# User name, password, TLS context; address and replicas, None: as in the settings.
+Prepared = tuple[bytes | None, bytes | None, Any, tuple[bytes, int, int] | None]
 
 
 def preparer_of(endpoint: Endpoint) -> Callable[[], Prepared | str] | None:
@@ -49,7 +49,8 @@ def prepared(endpoint: Endpoint) -> Prepared | str:
         if isinstance(found, str):
             return found
         host, port = found
-        address = host.encode("ascii" if host.isascii() else "idna"), port
+        encoded_host = host.encode("ascii" if host.isascii() else "idna")
+        address = encoded_host, port, endpoint.sentinels.replicas
     if endpoint.credentials is None:
         words = utf8_or_bytes(endpoint.username), utf8_or_bytes(endpoint.password)
         return *words, context, address

@@ -15,7 +15,9 @@ MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
 PROBE = b"fastredlock:probe"
 OWN = b"fastredlock:"  # in all names of our own keys
-RESERVED = frozenset((PROBE, OWN + b"voter", OWN + b"primary", OWN + b"quarantine"))
+RESERVED = frozenset(
+    OWN + name for name in (b"probe", b"voter", b"primary", b"lineage", b"quarantine")
+)
 # Behind the key_prefix of any client; a resource's key comes behind them.
 PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")
 NOTHING = "; leave it out for the default resource"

@@ -135,6 +135,11 @@ end
 -- any marker will do. A marker that is missing or another's: the votes from before are
 -- lost. No client shortens a quarantine; one with a longer max_ttl makes it longer. It
 -- is set first: refused half-way, the script leaves no marker without it.
+--
+-- With KEYS[3] the marker is `run id:replicas that have come:promotion` and goes on with
+-- the same run id, no new promotion, and at most ARGV[3] new replicas; -1: not at all
+-- (goes_on in protocol/handshake.pyx). Where it is missing, KEYS[3] has that of earlier clients,
+-- ARGV[4].
 function marker()
   local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
   local left = redis.call("pttl", KEYS[2])
@@ -142,11 +147,19 @@ function marker()
     redis.call("set", KEYS[2], span, "px", ms)
     left = ms
   end
-  if marker ~= ARGV[1] and not (marker and ARGV[3] == "any") then
+  local goes_on = marker == ARGV[1] or marker and ARGV[3] == "any"
+  if KEYS[3] and marker then
+    local form = "^(.*):(%d+):(.*)$"
+    local run, come, promotion = string.match(marker, form)
+    local now, since, last = string.match(ARGV[1], form)
+    goes_on = run == now and (last == "" or last == promotion)
+      and math.max(since - come, 0) <= tonumber(ARGV[3])
+  elseif KEYS[3] then
+    goes_on = redis.call("get", KEYS[3]) == ARGV[4]
+  end
+  if not goes_on then
     span = math.max(left, span)
     quarantine(span)
-    redis.call("set", KEYS[1], ARGV[1])
-    marker = ARGV[1]
   elseif left ~= -2 then
     local old = tonumber(redis.call("get", KEYS[2]))
     if left == -1 or not old then
@@ -154,6 +167,10 @@ function marker()
     elseif span > old then
       quarantine(left + span - old)
     end
+  end
+  if marker ~= ARGV[1] and not (goes_on and ARGV[3] == "any") then
+    redis.call("set", KEYS[1], ARGV[1])
+    marker = ARGV[1]
   end
   return {left, marker}
 end

@@ -516,6 +516,7 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
         options,
         _number("min_other_sentinels", settings.get("min_other_sentinels", 0), 0, 99),
         _optional_text(settings, "force_master_ip"),
+        _number("replicas", settings.get("replicas", 0), 0, 99),
     )
 
 

@@ -36,7 +36,7 @@ CARRIED = (
     *("ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_min_version"),
     # Of a service of Sentinel, and of what a failover loses.
     *("sentinels", "service_name", "sentinel_kwargs", "min_other_sentinels"),
-    *("force_master_ip", "failover_window", "lossless_failover"),
+    *("force_master_ip", "replicas", "failover_window", "lossless_failover"),
     "startup_nodes",  # of a cluster
 )
 
@@ -47,7 +47,7 @@ OF_SENTINELS = tuple(
     if name.startswith("ssl") or name in ("username", "password")
 )
 
-OF_SERVICES = {*OF_SENTINELS, "min_other_sentinels", "force_master_ip"}
+OF_SERVICES = {*OF_SENTINELS, "min_other_sentinels", "force_master_ip", "replicas"}
 
 # Accepted and ignored: they are about the work of redis-py, not about the master.
 IGNORED = frozenset(

@@ -28,9 +28,9 @@ class LocalSentinels:
     seconds. `url` is that of the service, for FastRedlock; `password` is that of the
     servers' default user. `servers` and `sentinels`
     are LocalMasters: to pause, stop and resume one; `start` is here. Server 0 is the
-    primary at the beginning. A primary stops granting `max_lag` s after it has lost a
-    replica. A failover begins after `down_after` s without an answer. `server` and
-    `options` are those of LocalMasters, for the servers.
+    primary at the beginning. A primary stops granting `max_lag` s after it has fewer
+    replicas than all but one (or than one). A failover begins after `down_after` s
+    without an answer. `server` and `options` are those of LocalMasters, for servers.
 
     All are gone after `close()`, after the `with` block, or when this process ends.
     Raise FileNotFoundError and RuntimeError as LocalMasters.
@@ -39,7 +39,7 @@ class LocalSentinels:
     def __init__(
         self,
         *,
-        replicas: int = 1,
+        replicas: int = 2,
         sentinels: int = 3,
         name: str = "mymaster",
         down_after: float = 0.5,
@@ -49,7 +49,7 @@ class LocalSentinels:
     ) -> None:
         self.name: str = name
         self.password: str = _SECRET
-        guard = ["--min-replicas-to-write", str(replicas)]
+        guard = ["--min-replicas-to-write", str(max(1, replicas - 1))]
         guard += ["--min-replicas-max-lag", str(max_lag)]
         guard += ["--repl-diskless-sync-delay", "0", "--requirepass", _SECRET]
         for user in ("watch", *(f"replica{i}" for i in range(1 + replicas))):

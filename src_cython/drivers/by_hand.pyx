@@ -116,6 +116,16 @@ def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
     return idle.round if idle.is_idle else work
 
 
+def by_hand_identity(ServerInfo server_info not None):
+    """Return its name as an endpoint's, or None."""
+    return server_info.identity(True)
+
+
+def by_hand_goes_on(ServerInfo server_info not None, before):
+    """Return whether it was the primary all the time since it had this identity."""
+    return server_info.goes_on(before)
+
+
 def by_hand_idle_keys(Engine engine not None):
     """Return the idle keys: until when, by the token."""
     cdef IdleKey idle

@@ -437,9 +437,9 @@ cdef int engine_queue(
     counters_note_due(self.counters, round.deadline_ns)
     if self.is_routed:
         group = engine_group(self, round)
-        for master in group:
-            if master.routes is not None and master_was_silent(master, now_ns):
-                master_ask_replication(master, now_ns)
+    for master in group:
+        if master.restart_guard.failover_ns != 0 and master_was_silent(master, now_ns):
+            master_ask_replication(master, now_ns)
     for master in group:
         if (masters >> master.index) & 1:
             needed |= 1 << sending_form(master, round, by_source)

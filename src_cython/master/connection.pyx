@@ -486,7 +486,7 @@ cdef int master_on_prepared(Master self, int64_t now_ns) except -1:
         return master_on_lost(self, preparing.failure, now_ns)
     self.prepared = preparing.given
     if self.prepared[3] is not None:
-        self.host, self.port = self.prepared[3]
+        self.host, self.port, _ = self.prepared[3]
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     return master_find_address(self, now_ns)
 
@@ -601,12 +601,14 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     username, password, context = (
         encoded(self.settings.username), encoded(self.settings.password), None
     )
+    replicas = 0
     if self.prepared is not None:
-        username, password, context, _ = self.prepared
+        username, password, context, place = self.prepared
+        replicas = 0 if place is None else place[2]
     self.handshake = Handshake(
         username, password, self.settings.db, self.client_name, self.scripts,
         self.restart_guard.max_ttl_ns,
-        self.restart_guard.failover_ns,
+        self.restart_guard.failover_ns, replicas,
     )
     if self.routes is not None:
         self.handshake.be_of_cluster(
@@ -666,7 +668,6 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
 
 cdef enum:
     MAP_AGAIN_NS = 100_000_000         # between two maps
-    SILENT_NS = 10_000_000
 
 cdef str NO_NODE_YET = "no node of the cluster is known to have its hash slot"
 
@@ -759,10 +760,18 @@ cdef Master master_node(Master self, int at, int64_t now_ns):
     return node
 
 
-# A reply shows what its node was when the command was sent (`asked_ns`), not what it is
+# --- roles ----------------------------------------------------------------------------
+# Is the server of an endpoint still the primary that it was?
+#
+# A reply shows what a server was when the command was sent (`asked_ns`), not what it is
 # now: a primary that is replaced closes no connection. So before a command whose grant
-# is to count, a node that was silent is asked for its role in the same write, and one
-# that was silent for long is connected to anew.
+# is to count, one that was silent is asked for its role in the same write, and a node
+# of a cluster that was silent for long is connected to anew. One whose replicas count
+# (failover) is asked for them every half second.
+
+cdef enum:
+    SILENT_NS = 10_000_000
+    REPLICAS_ASKED_NS = 500_000_000
 
 
 cdef int master_doubt(Master self, int64_t now_ns) except -1:
@@ -779,18 +788,22 @@ cdef int master_doubt(Master self, int64_t now_ns) except -1:
 
 cdef bint master_was_silent(Master self, int64_t now_ns) noexcept:
     # An answer to a question that is under way comes before that of the next command.
-    return now_ns - max(self.asked_ns, self.role_asked_ns) > SILENT_NS
+    return now_ns - max(self.asked_ns, self.role_asked_ns) > SILENT_NS or (
+        self.server_info.needed and now_ns - self.role_asked_ns > REPLICAS_ASKED_NS
+    )
 
 
 cdef int master_ask_replication(Master self, int64_t now_ns) except -1:
     # An operator may have replaced it and put it back meanwhile, within 15 ms: as a
     # replica it has lost the keys that it had not passed on.
+    words = (b"INFO",) if self.server_info.needed else (b"INFO", b"replication")
     self.role_asked_ns = now_ns
-    return master_ask(self, ENTRY_REPLICATION, (b"INFO", b"replication"), now_ns)
+    return master_ask(self, ENTRY_REPLICATION, words, now_ns)
 
 
 cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) except -1:
     self.server_info = handshake.server_info
+    self.role_asked_ns = 0
     self.clock = ServerClock()
     self.client_id = handshake.client_id
     self.node_id = handshake.node_id

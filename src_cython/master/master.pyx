@@ -69,7 +69,9 @@ cdef int restart_guard_on_ready(
         is_endpoint or not mark.is_forbidden
     ):
         restart_guard_hold_until(self, whole_ns, "may be restarted: it keeps no marker")
-    if self.has_met and before != self.identity:
+    if self.has_met and not (
+        server_info.goes_on(before) if is_endpoint else before == self.identity
+    ):
         restart_guard_hold_until(
             self, whole_ns, "restarted or replaced: its run id is new"
         )

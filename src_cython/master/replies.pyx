@@ -122,6 +122,8 @@ cdef int master_refuse_queue(Master self, str error) except -1:
         return 0
     self.may_queue = False
     self.counters.deaf_epoch += 1
+    if "NOREPLICAS" in error:      # for now: this connection ends by it
+        return 0
     prefix = self.scripts.name_prefix.decode("utf-8", "backslashreplace")
     names = QUEUE_NAMES.replace("fastredlock", prefix + "fastredlock")
     return master_add_warnings(self, [
@@ -278,7 +280,8 @@ cdef int master_on_other_reply(
     Master self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
     if not reply_is_error(reply) and type(reply) is not (
-        list if entry.purpose == ENTRY_TIME else int if entry.purpose == ENTRY_KILL
+        list if entry.purpose in (ENTRY_TIME, ENTRY_MARK)
+        else int if entry.purpose == ENTRY_KILL
         else bytes if entry.purpose in (ENTRY_LOAD, ENTRY_REPLICATION) else None
     ):
         return master_on_lost(self, odd_text(reply), now_ns)
@@ -290,10 +293,17 @@ cdef int master_on_other_reply(
         self.lost_ids = self.lost_ids[1:]
     elif entry.purpose == ENTRY_REPLICATION and not reply_is_error(reply):
         told = ServerInfo(reply)
-        if told.role != "master" or told.fields.get("master_replid") != (
-            self.server_info.fields.get("master_replid")
-        ):
+        told.on_asked(self.server_info)
+        if told.role != "master" or not told.goes_on(self.restart_guard.identity):
             return master_on_lost(self, "is another primary than it was", now_ns)
+        identity = told.identity(True)
+        if identity != self.restart_guard.identity and told.needed:
+            self.restart_guard.identity = identity      # for who has no memory as well
+            words = marker_words(
+                told, self.scripts.named["marker"], self.restart_guard.max_ttl_ns,
+                self.restart_guard.failover_ns, b"",
+            )
+            return master_ask(self, ENTRY_MARK, words, now_ns)
 
 
 cdef int master_on_failed_reply(

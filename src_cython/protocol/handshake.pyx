@@ -29,6 +29,10 @@ cdef class ServerInfo:
     cdef readonly str role
     cdef readonly str mode             # standalone, cluster, sentinel
     cdef readonly str policy           # maxmemory-policy
+    # Of its settings, where it may be replaced (failover):
+    cdef public bint keeps_promotion   # is it seen for as long as a quarantine?
+    cdef readonly int needed           # replicas that have to stay; 0: none is counted
+    cdef readonly int64_t lag_s        # one that has sent nothing for longer is away
 
     def __init__(self, info):
         self.fields = fields = {}
@@ -46,12 +50,68 @@ cdef class ServerInfo:
         self.mode = "cluster" if fields.get("cluster_enabled") == "1" else mode
         self.policy = fields.get("maxmemory_policy")
 
+    cdef int on_asked(self, ServerInfo before) except -1:
+        # This is a later answer of the same connection, perhaps of a few fields.
+        self.run_id = self.run_id or before.run_id
+        self.keeps_promotion = before.keeps_promotion
+        self.needed, self.lag_s = before.needed, before.lag_s
+
     cdef str identity(self, bint is_endpoint):
-        # Of what may be lost by a switch there and back: its run id is the same then,
-        # and its replication id another, for each promotion begins a history.
+        # Its name in the memory of a client and in the marker, or None. Of an endpoint:
+        # what a promotion changes as well, for a server that is made a replica and a
+        # primary again has lost keys and keeps its run id: its second replication id.
+        # (Redis draws a new first one also where the first replica comes, or none has
+        # been there for repl-backlog-ttl; both clear the second one: replicationCron
+        # and masterTryPartialResync in replication.c.)
         if self.run_id is None or not is_endpoint:
             return self.run_id
-        return f"{self.run_id}:{self.fields.get('master_replid', '')}"
+        if not self.keeps_promotion:
+            return self.early_identity().decode("utf-8", "surrogateescape")
+        promotion = self.fields.get("master_replid2", "")
+        if promotion.strip("0"):
+            promotion += "@" + self.fields.get("second_repl_offset", "")
+        else:
+            promotion = ""
+        return f"{self.run_id}:{self.replicas_come()}:{promotion}"
+
+    cdef bytes early_identity(self):
+        # Where a promotion is not told for long enough, and for earlier clients.
+        text = f"{self.run_id}:{self.fields.get('master_replid', '')}"
+        return text.encode("utf-8", "surrogateescape")
+
+    cdef int64_t replicas_come(self) except -1:
+        # How many replicas have connected since this server was started.
+        cdef int64_t come = 0
+        for name in ("sync_full", "sync_partial_ok"):
+            text = self.fields.get(name, "")
+            if text.isdecimal() and len(text) < 16:
+                come += int(text)
+        return come
+
+    cdef int64_t spare(self) except? -1:
+        # So many of its replicas may have come lately; < 0: too few are there.
+        cdef int64_t there = 0
+        if self.needed == 0:
+            return NEVER_NS
+        for name, text in self.fields.items():
+            if name.startswith("slave") and name[5:].isdecimal() and (
+                "state=online" in text
+            ):
+                lag = text.rpartition("lag=")[2]
+                there += lag.isdecimal() and len(lag) < 9 and int(lag) <= self.lag_s
+        return there - self.needed
+
+    cdef bint goes_on(self, str before) except -1:
+        # Whether no other server was the primary since it had this identity. The script
+        # `marker` has the same rule.
+        cdef str now = self.identity(True)
+        if before is None or now is None or not self.keeps_promotion:
+            return before == now
+        old, new = before.rsplit(":", 2), now.rsplit(":", 2)
+        return len(old) == 3 and old[1].isdecimal() and (
+            old[0] == new[0] and new[2] in ("", old[2])
+            and max(int(new[1]) - int(old[1]), 0) <= self.spare()
+        )
 
     def refusal(self):
         """Return why this server must not vote at all, or None."""
@@ -127,9 +187,20 @@ cdef class ServerClock:
 # For how long an old primary may go on granting after a replica was promoted. Pure.
 #
 # It stops once fewer replicas than `min-replicas-to-write` have acknowledged anything
-# for `min-replicas-max-lag` (whole seconds; it looks once a second). That bounds it if
-# all its replicas are needed: else it keeps one on its side, and grants for ever. In a
-# cluster it stops when it has seen no majority of primaries for cluster-node-timeout.
+# for `min-replicas-max-lag` (whole seconds; it looks once a second). If that is all
+# replicas, a promoted one cannot write either before the old primary follows it.
+#
+# All but one are enough, R - 1 of R: so one server may stay away. Two primaries would
+# need the same R - 1 servers, and a server follows one primary at a time. But they may
+# go from one to the other: so each primary must have kept R - 1 replicas since its
+# quarantine began, of which the client counts, each time it asks, those that are there
+# less those that have come since it last asked (`goes_on`). A replica that has gone
+# seems to be there for max-lag, at either primary: so the window has it twice. (With
+# fewer than R - 1 the replicas that stay need not be the same ones all the time, and
+# the count would prove nothing: three replicas that move one after the other.)
+#
+# In a cluster a primary stops when it has seen no majority of primaries for
+# cluster-node-timeout.
 
 cdef enum:
     LAG_S = 10                   # of min-replicas-max-lag where it is not known
@@ -137,20 +208,30 @@ cdef enum:
     NODE_TIMEOUT_MS = 15_000     # of a cluster: its default
 
 
-def failover_of(config, ServerInfo server_info not None):
-    """Return the time (ns), and a warning or None, from a reply to CONFIG GET."""
-    cdef int64_t lag_s
+cdef dict settings_in(object reply):
+    # The numbers of a reply to CONFIG GET.
     cdef dict found = {}
     pairs = ()
-    if type(config) is list:      # of RESP2
-        pairs = zip(config[::2], config[1::2])
-    elif isinstance(config, dict):
-        pairs = config.items()
+    if type(reply) is list:      # of RESP2
+        pairs = zip(reply[::2], reply[1::2])
+    elif isinstance(reply, dict):
+        pairs = reply.items()
     for name, text in pairs:
         if type(name) is bytes and type(text) is bytes and (
             text.isdigit() and len(text) < 9
         ):
             found[name] = int(text)
+    return found
+
+
+def failover_of(config, ServerInfo server_info not None, int replicas=0):
+    """Return the time (ns), and a warning or None, from a reply to CONFIG GET.
+
+    `replicas`: how many its sentinels know; those that are connected count as well.
+    """
+    cdef int64_t lag_s, window_s
+    cdef dict found = settings_in(config)
+    enough = found.get(b"min-replicas-to-write", 0)
     if server_info.mode == "cluster":
         lag_s = -(-<int64_t>found.get(b"cluster-node-timeout", NODE_TIMEOUT_MS) // 1000)
         return (lag_s + LAG_MARGIN_S) * NS_PER_S, (
@@ -164,17 +245,25 @@ def failover_of(config, ServerInfo server_info not None):
             "primary may go on granting; set it to the number of replicas, and "
             "failover_window"
         )
-    lag_s = found[b"min-replicas-max-lag"]
-    needed = found.get(b"min-replicas-to-write", 0)
-    replicas = server_info.fields.get("connected_slaves", "0")[:9]
+    lag_s = window_s = found[b"min-replicas-max-lag"]
+    server_info.lag_s = lag_s
+    if replicas == 0:      # no sentinel tells: as many as it needs have to stay
+        server_info.needed = enough
+    connected = server_info.fields.get("connected_slaves", "0")[:9]
+    if connected.isdecimal():
+        replicas = max(replicas, int(connected))
     warning = None
-    if needed == 0 or lag_s == 0 or replicas.isdecimal() and needed < int(replicas):
+    if lag_s == 0 or enough < max(1, replicas - 1):
         warning = (
-            f"has {replicas} replicas and min-replicas-to-write {needed}: an old "
+            f"has {replicas} replicas and min-replicas-to-write {enough}: an old "
             "primary that a failover has cut off goes on granting, so that two may "
-            "hold one lock; set it to the number of replicas"
+            f"hold one lock; set it to {max(1, replicas - 1)}, all replicas but one"
         )
-    return ((lag_s or LAG_S) + LAG_MARGIN_S) * NS_PER_S, warning
+    elif replicas > 1:
+        server_info.needed = replicas - 1
+        if enough < replicas:
+            window_s *= 2
+    return ((window_s or LAG_S) + LAG_MARGIN_S) * NS_PER_S, warning
 
 
 # --- rights ---------------------------------------------------------------------------
@@ -327,7 +416,8 @@ cdef str unreleased_text(str error, str right):
 
 cdef bytes PROBE_KEY = b"fastredlock:probe"
 cdef bytes MARKER_KEY = b"fastredlock:voter"
-cdef bytes PRIMARY_KEY = b"fastredlock:primary"      # its marker, of an endpoint
+cdef bytes PRIMARY_KEY = b"fastredlock:primary"      # its marker, of an endpoint...
+cdef bytes LINEAGE_KEY = b"fastredlock:lineage"      # ...that tells its promotions
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
@@ -384,6 +474,8 @@ cdef class Handshake:
     cdef bint has_tried_native   # release
     cdef int64_t max_ttl_ns      # 0: no marker
     cdef readonly int64_t failover_ns    # < 0: as the server's settings say
+    cdef int replicas                    # that its sentinels know
+    cdef int64_t backlog_ttl_ns          # of a promotion's mark; 0: not known
     cdef str failover_warning
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef Rights rights
@@ -406,6 +498,7 @@ cdef class Handshake:
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
         Scripts scripts not None, int64_t max_ttl_ns=0, int64_t failover_ns=0,
+        int replicas=0,
     ):
         self.username = username
         self.password = password
@@ -414,6 +507,7 @@ cdef class Handshake:
         self.scripts = scripts
         self.max_ttl_ns = max_ttl_ns
         self.failover_ns = failover_ns
+        self.replicas = replicas
         self.awaited = []
         self.is_member = True
         self.rights = Rights()
@@ -464,13 +558,20 @@ cdef class Handshake:
         elif name == "INFO":
             self.server_info = ServerInfo(reply)
         elif name == "CONFIG GET":
-            self.failover_ns, self.failover_warning = failover_of(
-                reply, self.server_info
-            )
+            window_ns, warning = failover_of(reply, self.server_info, self.replicas)
+            if self.failover_ns < 0:      # else it was given
+                self.failover_ns, self.failover_warning = window_ns, warning
+        elif name == "CONFIG GET repl-backlog-ttl":
+            ttl_s = settings_in(reply).get(b"repl-backlog-ttl")
+            if ttl_s is not None:      # 0: for ever
+                self.backlog_ttl_ns = ttl_s * NS_PER_S or NEVER_NS
         elif name == "COMMAND INFO":
             self.native = native_form(reply)
         elif name == MARKER_NAME:
             self.mark = Mark(reply)
+            if self.failover_ns != 0 and self.mark.is_alone:
+                self.failure = "NOREPLICAS: too few replicas follow it, so it refuses "\
+                    "all writes"
         elif name == NATIVE_NAME:
             self.is_native_alone = not reply_is_error(reply) or (
                 not text_is_of_command(reply_error(reply))
@@ -521,9 +622,6 @@ cdef class Handshake:
         return [text for text in found if text is not None]
 
     def _conclude(self):
-        cdef int64_t span_ms = -(
-            -(self.max_ttl_ns + NS_PER_S + self.failover_ns) // NS_PER_MS
-        )
         cdef Script marker = self.scripts.named.get("marker")
         cdef bytes key
         self.failure = self.server_info.refusal()
@@ -554,23 +652,16 @@ cdef class Handshake:
         if marker is None or self.max_ttl_ns == 0 or self.mark is not None:
             self.is_done = True
             return b""
-        # A server without a run id in its INFO gets one that is drawn: good enough to
-        # see that two names are one server, and that the marker has gone.
-        if self.server_info.run_id is None:
-            name, how = b"drawn:" + draw_token(), b"any"
-        else:
-            name = self.server_info.identity(self.failover_ns != 0).encode(
-                "utf-8", "surrogateescape"
-            )
-            how = b"exact"
-        key = PRIMARY_KEY if self.failover_ns != 0 else MARKER_KEY
-        tag = self.tag or b""
-        if tag and self.server_info.identity(True) == self.known:
+        self.server_info.keeps_promotion = self.failover_ns != 0 and (
+            self.server_info.run_id is not None
+            and self.backlog_ttl_ns > self.max_ttl_ns + NS_PER_S + self.failover_ns
+        )
+        if self.tag and self.server_info.goes_on(self.known):
             self.is_done = True
             return b""
-        return self._ask((MARKER_NAME, False, (
-            b"EVAL", marker.source, b"2", key + tag, QUARANTINE_KEY + tag,
-            name, decimal_bytes(span_ms), how,
+        return self._ask((MARKER_NAME, False, marker_words(
+            self.server_info, marker, self.max_ttl_ns, self.failover_ns,
+            self.tag or b"",
         )))
 
     def _on_hello(self, reply):
@@ -608,10 +699,13 @@ cdef class Handshake:
             ("INFO", False, (b"INFO",)),
             ("COMMAND INFO", False, (b"COMMAND", b"INFO", *NATIVE_NAMES)),
         ]
-        if self.failover_ns < 0:
+        if self.failover_ns < 0 or self.failover_ns and self.tag is None:
             name = b"min-replicas-*" if self.tag is None else b"cluster-node-timeout"
             words = (b"CONFIG", b"GET", name)
             commands.append(("CONFIG GET", False, words))
+        if self.failover_ns != 0 and self.max_ttl_ns:
+            words = (b"CONFIG", b"GET", b"repl-backlog-ttl")
+            commands.append(("CONFIG GET repl-backlog-ttl", False, words))
         for script in scripts_to_load(self.scripts):
             source = (<Script>script).source
             commands.append(("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", source)))
@@ -642,6 +736,30 @@ cdef int64_t client_id_of(object hello) except -1:
 # a server that has lost its keys. How they are used: restart_guard.
 
 
+cdef tuple marker_words(
+    ServerInfo server_info, Script marker, int64_t max_ttl_ns, int64_t failover_ns,
+    bytes tag,
+):
+    # A server without a run id in its INFO gets one that is drawn: good enough to see
+    # that two names are one server, and that the marker has gone.
+    cdef bint is_endpoint = failover_ns != 0
+    cdef int64_t span_ms = -(-(max_ttl_ns + NS_PER_S + failover_ns) // NS_PER_MS)
+    cdef bytes key = (PRIMARY_KEY if is_endpoint else MARKER_KEY) + tag
+    cdef bytes span = decimal_bytes(span_ms), quarantine = QUARANTINE_KEY + tag
+    cdef tuple head = (b"EVAL", marker.source)
+    if server_info.run_id is None:
+        name = b"drawn:" + draw_token()
+        return *head, b"2", key, quarantine, name, span, b"any"
+    name = server_info.identity(is_endpoint).encode("utf-8", "surrogateescape")
+    if not server_info.keeps_promotion:
+        return *head, b"2", key, quarantine, name, span, b"exact"
+    spare = server_info.spare()
+    return (
+        *head, b"3", LINEAGE_KEY + tag, quarantine, key, name, span,
+        b"-1" if spare < 0 else decimal_bytes(spare), server_info.early_identity(),
+    )
+
+
 @cython.final
 cdef class Mark:
     """A server's answer to the marker script."""
@@ -650,6 +768,7 @@ cdef class Mark:
     cdef readonly int64_t left_ms    # of the quarantine; < 0: there is none
     cdef readonly str error          # why it cannot be kept, or None
     cdef readonly bint is_forbidden  # by an ACL: for good, and not at this moment
+    cdef bint is_alone               # its server has too few replicas to write
 
     def __init__(self, reply):
         self.left_ms = -1
@@ -661,11 +780,14 @@ cdef class Mark:
             return
         self.error = reply_text(reply)
         self.is_forbidden = text_forbids(self.error)
+        self.is_alone = "NOREPLICAS" in self.error
 
     cdef str warning(self, bint is_endpoint):
         # Name the loss of safety where the marker cannot be kept; None: it can be, or
         # its slot is moved away at this moment.
-        if self.error is None or self.error.startswith(("MOVED ", "ASK ", "TRYAGAIN")):
+        if self.error is None or is_endpoint and self.is_alone or (
+            self.error.startswith(("MOVED ", "ASK ", "TRYAGAIN"))
+        ):
             return None
         key = PRIMARY_KEY if is_endpoint else MARKER_KEY
         text = f"cannot keep the marker {key.decode()} ({self.error}): "

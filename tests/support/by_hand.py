@@ -85,6 +85,32 @@ def mark(left_ms: int = -2, holder: bytes = b"x") -> bytes:
     return b"*2\r\n:%d\r\n" % left_ms + bulk(holder)
 
 
+def settings_told(asked: bytes, replicas: bytes) -> bytes:
+    """Encode the answers to what was asked by CONFIG GET; `replicas`: to the first."""
+    told = replicas if b"min-replicas-*" in asked else b""
+    if b"repl-backlog-ttl" in asked:
+        told += b"%1\r\n" + bulk(b"repl-backlog-ttl") + bulk(b"3600")
+    return told
+
+
+def answer_handshake(
+    engine: Engine,
+    i: int,
+    info_reply: bytes,
+    native: bytes,
+    now_ns: int,
+    replicas: bytes = b"%0\r\n",
+) -> None:
+    """Answer all of a handshake but its marker, in the form that it has asked for."""
+    receive(engine, i, HELLO, now_ns)
+    asked = outgoing(engine, i)
+    if not asked:  # the connection is lost
+        return
+    native += settings_told(asked, replicas)
+    rest = handshake_replies(info_reply, native).removeprefix(HELLO)
+    receive(engine, i, rest, now_ns)
+
+
 def make_ready(
     engine: Engine,
     infos: Sequence[bytes],
@@ -100,7 +126,7 @@ def make_ready(
         connected(engine, i, now_ns)
         outgoing(engine, i)
         told = native[i] if native else NO_NATIVE
-        receive(engine, i, handshake_replies(infos[i], told), now_ns)
+        answer_handshake(engine, i, infos[i], told, now_ns)
         if scripts.MARKER in outgoing(engine, i):
             receive(engine, i, marked, now_ns)
         outgoing(engine, i)

@@ -115,7 +115,7 @@ class Cluster:
             run_id=run_id or f"id{node}", master_replid="r", uptime_in_seconds=99999
         )
         my_id = my_id or id_of(b" abcd"[node : node + 1])
-        self.say(node, hand.handshake_replies(told, my_id=my_id), at_ns)
+        hand.answer_handshake(self.engine, node, my_id + told, hand.NO_NATIVE, at_ns)
         self.first = sent(self.engine, node)
         if self.first and self.first[-1] == [b"CLUSTER", b"SLOTS"]:  # of a new node
             self.say(node, map_of(self.parts), at_ns)

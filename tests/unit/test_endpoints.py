@@ -9,19 +9,30 @@ from hiredis import ReplyError
 from redis.sentinel import Sentinel, SentinelConnectionPool
 
 from fastredlock import ConfigurationError, FastRedlock, Vote
-from fastredlock._core import Engine, Handshake, Operation, Scripts
+from fastredlock._core import (
+    Engine,
+    Handshake,
+    Operation,
+    Scripts,
+    ServerInfo,
+    by_hand_goes_on,
+    by_hand_identity,
+    failover_of,
+)
 from fastredlock._endpoints.sentinel import Sentinels
+from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock._options.settings import masters_in
+from fastredlock.testing._model import Model
 from tests.support.by_hand import (
     NO_NATIVE,
     SCRIPTS,
     START_NS,
     S,
+    answer_handshake,
     begin,
     bulk,
     connected,
-    handshake_replies,
     info,
     lost,
     make_ready,
@@ -165,16 +176,15 @@ OK_CONFIG = {b"min-replicas-to-write": b"2", b"min-replicas-max-lag": b"3"}
 
 def handshaken(config: object, replicas: int = 2, failover_ns: int = -1) -> Handshake:
     """Go through a handshake with a server that has so many replicas."""
-    scripts = Scripts({}, releases_natively=False)
-    handshake = Handshake(None, None, 0, b"name", scripts, S, failover_ns)
+    none = Scripts({}, releases_natively=False)
+    handshake = Handshake(None, None, 0, b"name", none, S, failover_ns)
     handshake.start()
     asked = handshake.on_reply({b"proto": 3})
-    assert (b"min-replicas-*" in asked) is (failover_ns < 0)
+    assert b"min-replicas-*" in asked
     told = f"run_id:a\r\nuptime_in_seconds:99\r\nconnected_slaves:{replicas}\r\n"
     for reply in (b"OK", told.encode(), [None, None]):
         handshake.on_reply(reply)
-    if failover_ns < 0:
-        handshake.on_reply(config)
+    handshake.on_reply(config)
     return handshake
 
 
@@ -183,7 +193,10 @@ def handshaken(config: object, replicas: int = 2, failover_ns: int = -1) -> Hand
     [
         (OK_CONFIG, 2, 5, None),
         ([*chain(*OK_CONFIG.items())], 2, 5, None),  # of RESP2
-        (OK_CONFIG, 3, 5, "has 3 replicas and min-replicas-to-write 2"),
+        (OK_CONFIG, 3, 8, None),  # all but one: a replica may have just gone
+        (OK_CONFIG, 4, 5, "has 4 replicas and min-replicas-to-write 2"),
+        ({**OK_CONFIG, b"min-replicas-to-write": b"1"}, 1, 5, None),
+        ({**OK_CONFIG, b"min-replicas-to-write": b"0"}, 1, 5, "set it to 1"),
         ({**OK_CONFIG, b"min-replicas-to-write": b"0"}, 0, 5, "goes on granting"),
         ({**OK_CONFIG, b"min-replicas-max-lag": b"0"}, 2, 12, "goes on granting"),
         (NO_CONFIG, 2, 12, "does not tell min-replicas-to-write"),
@@ -204,8 +217,82 @@ def test_window_when_the_server_is_asked_then_is_its_lag_and_what_is_lost_is_tol
     assert bool(warnings) is (warning is not None)
 
 
-def test_window_when_given_then_the_server_is_not_asked() -> None:
-    assert handshaken(None, failover_ns=7 * S).failover_ns == 7 * S
+def test_window_when_given_then_is_not_that_of_the_settings() -> None:
+    handshake = handshaken({**OK_CONFIG, b"min-replicas-max-lag": b"9"}, 3, 7 * S)
+    assert (handshake.failover_ns, handshake.warnings()) == (7 * S, [])
+    assert handshake.server_info.needed == 2  # have to stay
+
+
+# --- whether a server is still the primary that it was --------------------------------
+
+ZEROS = "0" * 40
+LAGS = {b"min-replicas-to-write": b"1", b"min-replicas-max-lag": b"3"}
+
+
+def server(
+    run_id: str = "a", come: int = 5, promotion: str = "", lags: tuple[int, ...] = (1,)
+) -> ServerInfo:
+    """Return what a server tells that has two replicas, one of which may be away."""
+    told = f"run_id:{run_id}\r\nmaster_replid2:{promotion or ZEROS}\r\n"
+    told += f"second_repl_offset:{7 if promotion else -1}\r\n"
+    told += f"sync_full:{come - 1}\r\nsync_partial_ok:1\r\n"
+    for i, lag in enumerate(lags):
+        told += f"slave{i}:ip=h,port=1,state=online,offset=3,lag={lag}\r\n"
+    told += f"connected_slaves:{len(lags)}\r\n"
+    found = ServerInfo(told.encode())
+    assert failover_of(LAGS, found, 2) == (8 * S, None)
+    found.keeps_promotion = True
+    return found
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "goes_on"),
+    [
+        (server(), server(), True),
+        (server(), server("b"), False),
+        (server(), server(promotion="p"), False),
+        (server(promotion="p"), server(promotion="p"), True),
+        (server(promotion="p"), server(promotion="q"), False),
+        (server(promotion="p"), server(), True),  # its mark was cleared meanwhile
+        (server(), server(come=6), False),  # perhaps from another primary
+        (server(), server(come=6, lags=(1, 0)), True),  # the other one has stayed
+        (server(), server(come=7, lags=(1, 0)), False),
+        (server(), server(lags=(4,)), False),  # it was frozen: nobody is near
+        (server(), server(come=6, lags=(1, 4)), False),
+        (server(), server(lags=()), False),
+        (server(come=6), server(), True),  # asked before the other was
+    ],
+)
+def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
+    before: ServerInfo, now: ServerInfo, goes_on: bool
+) -> None:
+    text, old = by_hand_identity(now), by_hand_identity(before)
+    assert text is not None
+    assert old is not None
+    assert by_hand_goes_on(now, old) is goes_on
+    spare = sum(int(each["lag"]) <= 3 for each in replicas_of(now)) - now.needed
+    model = Model()
+    marker = [b"EVAL", scripts.MARKER, b"3", b"m", b"q", b"o"]
+    model.execute([b"SET", b"m", old.encode(), b"NX"], None, 1)
+    arguments = [text.encode(), b"1000", b"%d" % max(spare, -1), b"?"]
+    reply = model.execute(marker + arguments, None, 1)
+    assert reply.startswith(b"*2\r\n:%d\r\n" % (-2 if goes_on else 1000))
+
+
+def replicas_of(info: ServerInfo) -> list[dict[str, str]]:
+    lines = [text for name, text in info.fields.items() if name.startswith("slave")]
+    return [dict(part.split("=") for part in line.split(",")) for line in lines]
+
+
+@pytest.mark.parametrize(("old", "left_ms"), [(b"a:r1", -2), (b"a:r0", 1000)])
+def test_marker_when_of_an_earlier_client_then_counts_until_there_is_a_new_one(
+    old: bytes, left_ms: int
+) -> None:
+    model = Model()
+    model.execute([b"SET", b"o", old, b"NX"], None, 1)
+    marker = [b"EVAL", scripts.MARKER, b"3", b"m", b"q", b"o", b"a:5:", b"1000", b"9"]
+    reply = model.execute([*marker, b"a:r1"], None, 1)
+    assert reply == b"*2\r\n:%d\r\n" % left_ms + bulk(b"a:5:")
 
 
 # --- the restart guard of an endpoint -------------------------------------------------
@@ -246,7 +333,8 @@ def endpoint_engine(**options: Any) -> Engine:
 
 
 LONG = {"run_id": "a", "uptime_in_seconds": 10**6}
-OTHER, REFUSED = LONG | {"run_id": "b"}, b"-NOREPLICAS Not enough good replicas.\r\n"
+PROMOTED = {"master_replid2": "f" * 40, "second_repl_offset": 7}
+OTHER = LONG | {"run_id": "b"}
 
 
 @pytest.mark.parametrize(
@@ -254,9 +342,8 @@ OTHER, REFUSED = LONG | {"run_id": "b"}, b"-NOREPLICAS Not enough good replicas.
     [
         (LONG, OTHER, mark(), "restarted or replaced: its run id is new, votes in 0."),
         # Its run id is the one before; what it lost as a replica of the other is gone.
-        (LONG, LONG | {"master_replid": "y"}, mark(), ""),
-        # A known one that cannot write may have been a replica in between.
-        (LONG, LONG, REFUSED, ""),
+        (LONG, LONG | PROMOTED, mark(), "restarted or replaced"),
+        (LONG | PROMOTED, LONG | PROMOTED | {"second_repl_offset": 9}, mark(), ""),
     ],
 )
 def test_guard_when_an_endpoint_may_have_another_server_then_it_waits_for_the_window(
@@ -273,11 +360,27 @@ def test_guard_when_an_endpoint_may_have_another_server_then_it_waits_for_the_wi
     assert said_of(begin(engine, START_NS + 15 * S))[0] is Vote.PENDING
 
 
+def test_guard_when_its_first_replica_has_come_then_an_endpoint_votes() -> None:
+    """Redis draws another replication id then: nobody was promoted."""
+    engine = make_ready(endpoint_engine(failover_ns=3 * S), [info(**LONG)])
+    lost(engine, 0, "cut", START_NS)
+    make_ready(engine, [info(**LONG, master_replid="y")], START_NS + S)
+    assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
+
+
 @pytest.mark.parametrize(
     ("failover_ns", "marker"),
     [
         (0, [b"fastredlock:voter", b"fastredlock:quarantine", b"a"]),
-        (3 * S, [b"fastredlock:primary", b"fastredlock:quarantine", b"a:x"]),
+        (
+            3 * S,
+            [
+                b"fastredlock:lineage",
+                b"fastredlock:quarantine",
+                b"fastredlock:primary",
+                b"a:0:",
+            ],
+        ),
     ],
 )
 def test_marker_when_an_endpoint_keeps_it_then_is_not_that_of_a_plain_master(
@@ -289,8 +392,24 @@ def test_marker_when_an_endpoint_keeps_it_then_is_not_that_of_a_plain_master(
     connected(engine, 0, START_NS)
     outgoing(engine, 0)
     told = info(**LONG, master_replid="x")
-    receive(engine, 0, handshake_replies(told), START_NS)
-    assert sent(engine, 0)[-1][3:6] == marker
+    answer_handshake(engine, 0, told, NO_NATIVE, START_NS)
+    assert sent(engine, 0)[-1][3 : 3 + len(marker)] == marker
+
+
+def test_endpoint_when_too_few_replicas_follow_then_that_is_why_it_has_no_vote() -> (
+    None
+):
+    """Seen: a right was said to be missing, and a date named, again and again."""
+    engine = endpoint_engine(failover_ns=3 * S)
+    refused = b"-NOREPLICAS Not enough good replicas to write. script: 1, on @u:1.\r\n"
+    make_ready(engine, [info(**LONG)], START_NS, refused)
+    vote, text = said_of(begin(engine, START_NS))
+    assert (vote, text) == (
+        Vote.FAILED,
+        "NOREPLICAS: too few replicas follow it, so it refuses all writes",
+    )
+    make_ready(engine, [info(**LONG)], START_NS + S)
+    assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
 
 
 def test_guard_when_an_endpoint_keeps_its_writes_then_it_votes_at_once() -> None:
@@ -314,8 +433,7 @@ def test_guard_when_the_windows_of_two_servers_differ_then_the_longer_one_counts
             bulk(each) for each in (b"min-replicas-to-write", b"1",
                                     b"min-replicas-max-lag", b"%d" % lag)
         )  # fmt: skip
-        config = NO_NATIVE + told
-        receive(engine, 0, handshake_replies(server, config), now_ns)
+        answer_handshake(engine, 0, server, NO_NATIVE, now_ns, told)
         outgoing(engine, 0)
         receive(engine, 0, mark(), now_ns)
         if server is old:
