@@ -111,10 +111,11 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
 
         In the order given; independent of each other, each with its own token, verdict
         and validity, but with one write per master for many: the way to take hundreds.
-        None: taken, by others or by the same resource earlier in the list. Waits for
-        about a round. Raises QuorumUnreachableError or ValidityExhaustedError if any of
-        them ended so; then, or if anything else leaves this call by exception, all are
-        rolled back first.
+        None: taken, by others or by the same resource earlier in the list; or too few
+        masters could answer for it, as of one shard of a cluster, while others were
+        answered (an observer is told of each). Waits for about a round. Raises
+        QuorumUnreachableError or ValidityExhaustedError if none was answered; then, or
+        if anything else leaves this call by exception, all are rolled back first.
         """
         name, given = "FastRedlock.acquire_each", (Lease, resources, ttl)
         return EachCall(self._driver, name, AcquireEach, *given)

@@ -141,10 +141,11 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
 
         In the order given; independent of each other, each with its own token, verdict
         and validity, but with one write per master for many: the way to take hundreds.
-        None: taken, by others or by the same resource earlier in the list. Blocks for
-        about a round. Raises QuorumUnreachableError or ValidityExhaustedError if any of
-        them ended so; then, or if anything else leaves this call by exception, all are
-        rolled back first.
+        None: taken, by others or by the same resource earlier in the list; or too few
+        masters could answer for it, as of one shard of a cluster, while others were
+        answered (an observer is told of each). Blocks for about a round. Raises
+        QuorumUnreachableError or ValidityExhaustedError if none was answered; then, or
+        if anything else leaves this call by exception, all are rolled back first.
         """
         call = EachCall(
             self._driver, "acquire_each", AcquireEach, Lease, resources, ttl

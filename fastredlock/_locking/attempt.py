@@ -85,7 +85,8 @@ def attempts(
     round of the first attempt where it was run already. The last round
     yielded is the outcome: won, or taken at the end of the timeout.
     Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
-    a row (None: never) or when the timeout ends so, ValidityExhaustedError at once,
+    a row (None: never, nor while the masters announce that it passes within the
+    timeout) or when the timeout ends so, ValidityExhaustedError at once,
     ForeignKeyError where the key was taken for a second and proves to be no lock,
     TokenReusedError where nothing was sent because a given token's use is not settled,
     and ReentryError where the caller would wait for itself.
@@ -187,7 +188,11 @@ def attempts(
             continue
         else:
             unreachable_tries += 1
-            if left_ns == 0 or retry._gives_up(unreachable_tries, engine, round):
+            # A move or a failover is waited for, within the timeout.
+            gives_up = retry._gives_up(unreachable_tries, engine, round)
+            if gives_up and left_ns:
+                gives_up = not engine.may_pass(round, round.closed_ns + left_ns)
+            if left_ns == 0 or gives_up:
                 most = retry.unreachable_tries
                 hint = "" if left_ns == 0 or most is None else GIVEN_UP.format(most)
                 raise failure(engine, resource, round, tries, began_ns, hint)

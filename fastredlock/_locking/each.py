@@ -13,6 +13,7 @@ from contextlib import suppress
 from .._core import (
     Batch,
     Round,
+    Verdict,
     begin_releases,
     new_acquires,
     new_leases,
@@ -82,16 +83,20 @@ class AcquireEach(Each):
     to_abandon = begin
 
     def end(self) -> list[BaseLease | None]:
-        """Return the leases of a batch that was run, None where it was taken.
+        """Return the leases of a batch that was run, None where there is none.
 
-        Raises QuorumUnreachableError or ValidityExhaustedError if one ended so; all
-        are withdrawn by then.
+        Raises QuorumUnreachableError or ValidityExhaustedError if none was answered;
+        all are withdrawn by then.
         """
         driver = self._driver
-        if self.batch.failure is not None:
-            error = self._error(self.batch.failure)
+        failed = self.batch.failure
+        if failed is not None and self.batch.is_withdrawn:
+            error = self._error(failed)
             driver.observer.on_failed(error)
             raise error
+        for round in self.batch.rounds if failed is not None else ():
+            if round.verdict in (Verdict.UNREACHABLE, Verdict.TOO_LATE):
+                driver.observer.on_failed(self._error(round))
         return new_leases(self._kind, driver, self._resources, self.batch.rounds)
 
     def _error(self, round: Round) -> FastRedlockError:

@@ -334,7 +334,8 @@ def new_leases(
     cdef Round round
     if driver.observer is not no_observer:
         for resource, round in zip(resources, rounds):
-            observer_on_acquired(driver.observer, resource, round)
+            if round.verdict_code < VERDICT_UNREACHABLE:
+                observer_on_acquired(driver.observer, resource, round)
     return [
         None if (<Round>round).verdict_code != VERDICT_WON
         else fields_lease(lease_type, driver, resource, round)

@@ -226,6 +226,11 @@ cdef class Engine:
         """Whether each slot counts as taken, as far as is known."""
         return engine_has_no_slot(self, permits, now_ns)
 
+    def may_pass(self, Round round not None, int64_t until_ns):
+        """Whether what has kept a quorum from its votes in a round is announced as
+        passing, and no quarantine of it is longer than until then."""
+        return engine_may_pass(self, round, until_ns)
+
     def new_inspections(self, Permits permits not None, Terms terms not None):
         """Make a batch of INSPECT rounds: of a semaphore's slots, and of its queue's
         name, which no slot has."""

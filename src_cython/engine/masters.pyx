@@ -27,8 +27,11 @@ cdef inline object engine_keys(Engine self, object keys):
     cdef bint is_semaphore = type(keys) is Permits
     if isinstance(keys, KeyOfKind):
         keys = (<KeyOfKind>keys).name
-    if self.is_routed and is_semaphore:
-        keys = routes_name_of_slots(keys)
+    # With tokens of the caller it may be the name of another library's lock.
+    if self.is_routed and (is_semaphore or self.token_uses is None):
+        keys = routes_name(keys) if type(keys) is bytes else (
+            tuple(sorted([routes_name(key) for key in keys]))
+        )
     if self.key_prefix is not None and type(keys) is tuple:      # sorted as before
         keys = tuple([self.key_prefix + <bytes?>key for key in keys])
     elif self.key_prefix is not None:
@@ -111,8 +114,8 @@ cdef Round engine_new_release(Engine self, Round lease, Terms terms):
 
 cdef int engine_end_batch(Engine self, Batch batch) except -1:
     # Wake its caller, if it is over.
-    if batch.is_finished or not batch_is_given_up(batch) and (
-        batch.under_way > 0 or batch.next < len(batch.rounds)
+    if batch.is_finished or batch.under_way > 0 and not batch.is_withdrawn or (
+        batch.next < len(batch.rounds) and not batch_is_given_up(batch)
     ):
         return 0
     batch.is_finished = self.has_batch = True
@@ -526,6 +529,20 @@ cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) exc
         )
         round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
     return True
+
+
+cdef bint engine_may_pass(Engine self, Round round, int64_t until_ns) except -1:
+    cdef Master master
+    cdef int passing = 0
+    for master in engine_group(self, round):
+        text = None if round.details is None else round.details[master.index]
+        if round.closed_ns < master.restart_guard.until_ns:
+            passing += master.restart_guard.until_ns <= until_ns
+        else:
+            passing += round.cells[master.index].vote != VOTE_FAILED or (
+                type(text) is str and text_is_passing(<str>text)
+            )
+    return passing >= self.quorum
 
 
 # --- given tokens ---------------------------------------------------------------------

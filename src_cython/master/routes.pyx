@@ -98,11 +98,17 @@ cdef str routes_refusal(object name):
     return None
 
 
-cdef bytes routes_name_of_slots(bytes name):
-    # That of a semaphore: its slots are looked at together, so they get a tag as well.
+cdef bytes routes_name(bytes name):
+    # Of a semaphore (`gpu#`) or a slot (`gpu#0`), whoever asks: all its slots are looked
+    # at together, so they get a tag. Other names stay as they are.
     cdef const char *text
     cdef size_t size
-    return name if routes_tag_of(name, &text, &size) else b"{" + name[:-1] + b"}#"
+    cdef Py_ssize_t at = name.rfind(b"#")
+    if at < 1 or routes_tag_of(name, &text, &size) or (
+        at < PyBytes_GET_SIZE(name) - 1 and slot_of_key(name) < 0
+    ):
+        return name
+    return b"{" + name[:at] + b"}" + name[at:]
 
 
 @cython.final

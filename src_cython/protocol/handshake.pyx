@@ -442,6 +442,13 @@ cdef bint text_is_of_now(str text) except -1:
     return text.partition(" ")[0] in CODES_OF_NOW
 
 
+cdef bint text_is_passing(str text) except -1:
+    # Of an error: a slot is being moved, or a primary replaced.
+    return text.startswith(("ASK ", "MOVED ")) or text_is_of_replica(text) or (
+        text_has(text, ("TRYAGAIN", "CLUSTERDOWN", "cluster is down", "NOREPLICAS"))
+    )
+
+
 cdef bint text_is_of_replica(str text) except -1:
     # Of an error: the primary is another server by now.
     return text.partition(" ")[0] in ("READONLY", "MASTERDOWN") or (

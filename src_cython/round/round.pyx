@@ -601,8 +601,9 @@ cdef class Batch:
     cdef readonly list rounds
     cdef readonly bint is_finished       # the wait for it is over
     cdef readonly Round failure          # the first that ended UNREACHABLE or TOO_LATE
+    cdef bint is_answered                # one was granted or taken
     cdef bint is_submitted
-    cdef bint is_withdrawn
+    cdef readonly bint is_withdrawn      # of all that it had, nothing is held
     cdef object waiter                   # to be woken then, or None
     cdef Py_ssize_t next                 # the first that is not submitted
     cdef int window
@@ -643,15 +644,18 @@ cdef bint batch_on_finished(Batch self, Round round) noexcept:
     # queued together are sent in one write.
     self.under_way -= 1
     self.bytes_under_way -= round_size(round)
-    if self.failure is None and round.verdict_code >= VERDICT_UNREACHABLE:
+    if round.verdict_code < VERDICT_UNREACHABLE:
+        self.is_answered = True
+    elif self.failure is None:
         self.failure = round
     return self.next < len(self.rounds) and 2 * self.under_way <= self.window
 
 
 cdef bint batch_is_given_up(Batch self) noexcept:
-    # Whether no more of it is sent.
+    # Whether no more of it is sent. The shards of a cluster fail each on its own: where
+    # one lock was answered, the others are tried.
     return self.is_withdrawn or (
-        self.failure is not None
+        self.failure is not None and not self.is_answered
         and self.failure.operation_code == OPERATION_ACQUIRE
     )
 
@@ -659,10 +663,12 @@ cdef bint batch_is_given_up(Batch self) noexcept:
 cdef bint batch_expired_before_return(Batch self, int64_t now_ns) noexcept:
     # Check every validity again at the return to the caller.
     cdef Round round
+    cdef bint is_any = False
     for round in self.rounds:
-        if round_confirm(round, now_ns) and self.failure is None:
-            self.failure = round
-    return self.failure is not None and batch_is_given_up(self)
+        if round_confirm(round, now_ns):
+            is_any |= round.operation_code == OPERATION_ACQUIRE
+            self.failure = self.failure or round
+    return is_any or self.failure is not None and batch_is_given_up(self)
 
 
 cdef void batch_withdraw(Batch self, Round failure=None) noexcept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -226,6 +227,92 @@ def test_semaphore_when_its_slots_move_then_no_more_than_its_permits_hold_it(
         for lease in held:
             assert lease is not None
             assert lease.release() is ReleaseStatus.RELEASED
+
+
+@pytest.mark.parametrize("is_cluster", [False, True])
+def test_slot_when_it_is_named_then_is_the_semaphores_in_a_cluster_too(
+    cluster: LocalCluster, is_cluster: bool
+) -> None:
+    with contextlib.ExitStack() as stack:
+        if is_cluster:
+            locks, other = new_locks(cluster), new_locks(cluster)
+        else:
+            plain = stack.enter_context(LocalMasters(1))
+            locks, other = (FastRedlock(plain.urls, ttl=1) for _ in range(2))
+        stack.enter_context(locks)
+        stack.enter_context(other)
+        granted(locks, "gpu#1").release()
+        with (
+            locks.lock("gpu#1"),  # slot 1 is out of service
+            locks.semaphore("gpu", 2, timeout=1) as lease,
+        ):
+            assert lease.slot == 0
+            votes = other.holders("gpu#0")
+            assert votes[0].token_hash == lease.token_hash
+            assert other.acquire("gpu#0", timeout=0) is None
+        lease = insisted_slot(locks)
+        adopted = other.adopt(f"gpu#{lease.slot}", lease.token)
+        adopted.extend()
+        assert other.break_(f"gpu#{lease.slot}", token_hash=lease.token_hash)
+        with pytest.raises(FastRedlockError):
+            lease.extend()
+        both = locks.acquire_all(["gpu#0", "gpu#1"], timeout=1)
+        assert both is not None
+        assert locks.acquire("gpu", permits=2, timeout=0) is None
+        both.release()
+
+
+def insisted_slot(locks: FastRedlock) -> Lease:
+    lease = locks.acquire("gpu", permits=2, timeout=5)
+    assert lease is not None
+    return lease
+
+
+def test_name_when_the_tokens_are_given_then_is_that_of_other_libraries(
+    cluster: LocalCluster,
+) -> None:
+    """A drop-in locks the very key that the replaced library does."""
+    with new_locks(cluster, new_token=lambda: secrets.token_hex(16)) as locks:
+        lease = granted(locks, "job#7")
+        assert value_of(cluster, "job#7").endswith(lease.token.decode())
+        lease.release()
+
+
+def test_acquire_when_its_slot_is_moved_then_waits_within_its_timeout(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks:
+        granted(locks, "moved away").release()
+        slot = cluster.slot_of("moved away")
+        to = other(cluster, slot)
+        at = cluster.begin_move(slot, to)
+        began = time.monotonic()
+        timer = threading.Timer(1, cluster.end_move, (slot, at, to))
+        timer.start()
+        lease = locks.acquire("moved away", timeout=20)
+        timer.join()
+        assert lease is not None
+        assert time.monotonic() > began + 1
+        lease.release()
+
+
+def test_acquire_each_when_a_slot_is_moved_then_has_the_others(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster, round_timeout=0.3) as locks:
+        names = ["one", "two", "three"]
+        for name in names:
+            granted(locks, name).release()
+        slot = cluster.slot_of("two")
+        to = other(cluster, slot)
+        at = cluster.begin_move(slot, to)
+        leases = locks.acquire_each(names)
+        assert [lease is not None for lease in leases] == [True, False, True]
+        locks.release_each(leases)
+        with pytest.raises(QuorumUnreachableError):
+            locks.acquire_each(["two"])
+        for i in (at, to):
+            cluster.command(i, "CLUSTER", "SETSLOT", slot, "STABLE")
 
 
 def test_several_when_in_one_slot_then_are_locked_together(

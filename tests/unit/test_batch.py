@@ -101,20 +101,42 @@ def test_batch_when_some_are_taken_then_goes_on_and_rolls_those_back(
     assert sent(engine, 2) == [(b"EVAL", b"k1")]
 
 
-def test_acquires_when_one_is_unreachable_then_the_rest_is_never_sent(
+def test_acquires_when_none_is_answered_then_the_rest_is_never_sent(
     engine: Engine,
 ) -> None:
     batch = taken_in(engine, 3000)
     sent(engine)
+    answer(engine, b"-OOM no\r\n" * 1023)
+    assert not batch.is_finished
     answer(engine, b"-OOM no\r\n")
     assert batch.is_finished
     assert batch.failure is batch.rounds[0]
     hand.returned(engine, batch, T0 + MS)
-    answer(engine, b"+OK\r\n" * 1023, T0 + 2 * MS)
-    commands = sent(engine)
-    assert {name for name, _ in commands} == {b"EVAL"}
-    assert len(commands) == 1023  # all but the one that was refused
+    assert batch.is_withdrawn
+    assert sent(engine) == []
     assert not batch.rounds[1024].is_opened
+
+
+def test_acquires_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
+    """A shard of a cluster, or a slot that is moved, fails by itself."""
+    batch = taken_in(engine, 3000)
+    sent(engine)
+    answer(engine, b"-ASK 1 h:1\r\n" + b"+OK\r\n" * 1023)
+    assert len(sent(engine)) >= 512
+    answer(engine, b"+OK\r\n" * 3000)
+    hand.returned(engine, batch, T0 + MS)
+    assert (batch.is_finished, batch.is_withdrawn) == (True, False)
+    assert [round.is_won for round in batch.rounds[:2]] == [False, True]
+
+
+def test_acquires_when_one_expires_before_the_return_then_none_is_held(
+    engine: Engine,
+) -> None:
+    batch = taken_in(engine, 2)
+    sent(engine)
+    answer(engine, b"-ASK 1 h:1\r\n+OK\r\n")
+    hand.returned(engine, batch, T0 + 20 * S)
+    assert batch.is_withdrawn
 
 
 def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(

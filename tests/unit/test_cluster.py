@@ -296,6 +296,52 @@ def test_several_when_their_slot_is_being_moved_then_are_a_failed_vote(
     assert (HOME in cluster.to_connect) == reply.startswith(b"-CLUSTERDOWN")
 
 
+@pytest.mark.parametrize(
+    ("error", "passes"),
+    [
+        (b"ASK 12182 a:1", True), (b"TRYAGAIN later", True), (b"CLUSTERDOWN no", True),
+        (b"NOREPLICAS not enough", True), (b"READONLY no", True), (b"OOM no", False),
+        (b"ERR MASK 1", False),
+    ],
+)  # fmt: skip
+def test_round_when_what_failed_it_passes_by_itself_then_it_is_worth_a_wait(
+    error: bytes, passes: bool
+) -> None:
+    cluster = Cluster()
+    round = cluster.begin(b"foo", HEARD)
+    cluster.say(NODE_B, b"-" + error + b"\r\n", HEARD + MS)
+    assert round.verdict is Verdict.UNREACHABLE
+    assert cluster.engine.may_pass(round, HEARD + S) is passes
+
+
+def test_round_when_its_node_is_in_quarantine_then_is_worth_a_wait_of_that_time() -> (
+    None
+):
+    cluster = Cluster(max_ttl=2 * S)
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD)
+    cluster.begin(b"foo", HEARD + S)
+    cluster.ready(NODE_B, HEARD + S, "new")
+    round = cluster.begin(b"foo", HEARD + S)
+    assert "votes in" in (votes(round)[1] or "")
+    for seconds, passes in ((2, False), (10, True)):
+        assert cluster.engine.may_pass(round, HEARD + seconds * S) is passes
+
+
+@pytest.mark.parametrize(
+    ("name", "key"),
+    [
+        (b"gpu#0", b"{gpu}#0"), (b"gpu#1023", b"{gpu}#1023"), (b"gpu#", b"{gpu}#"),
+        (b"gpu#1024", b"gpu#1024"), (b"gpu#x", b"gpu#x"), (b"#1", b"#1"),
+        (b"{g}pu#1", b"{g}pu#1"), (b"a#b#2", b"{a#b}#2"), (b"gpu", b"gpu"),
+    ],
+)  # fmt: skip
+def test_name_when_it_is_a_slots_then_is_that_of_its_semaphore(
+    name: bytes, key: bytes
+) -> None:
+    engine = Cluster().engine
+    assert engine.new_round(int(Operation.ACQUIRE), name, b"t", TERMS).resource == key
+
+
 def test_round_when_no_node_has_its_slot_then_fails_and_nothing_is_sent() -> None:
     cluster = Cluster([(0, 8191, A)])
     round = cluster.begin(b"foo", T0 + 2 * MS)
