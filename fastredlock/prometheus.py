@@ -61,7 +61,7 @@ FIGURES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
         ("master", "kind"),
     ),
     ("master_connects", "Connections that became ready", ("master",)),
-    ("master_losses", "Connections that failed or were lost", ("master",)),
+    ("master_losses", "Connections that were lost", ("master",)),
     ("releases_dropped", "Releases left to the ttl of their keys", ("master",)),
 )
 GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (

@@ -17,7 +17,8 @@ class MasterHealth(NamedTuple):
     (maxmemory-policy) as the server gave them at the last connect; `uptime` (s) at that
     moment; `round_trip` (s): the median of its last replies; `clock_step` (s): the last
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
-    or why it does not vote, or why its last connection ended and how long ago;
+    or why it does not vote, and for how long, or why its last connection ended and how
+    long ago;
     `warnings`: settings of it that can lose locks. `votes`: whether its vote counts
     now. Of `ping()` it is its answer; of `health()` it is what is known without asking.
     `votes_in` (s): how long the restart guard (`max_ttl`) still withholds its vote,
@@ -41,7 +42,7 @@ class MasterHealth(NamedTuple):
 
 def health_of(engine: Engine) -> tuple[MasterHealth, ...]:
     """Return one MasterHealth per configured master, in that order."""
-    warned, now = list(engine.warnings), now_ns()
+    warned, now = engine.warnings, now_ns()
     return tuple(_health(now, warned, *known) for known in engine.health())
 
 
@@ -76,12 +77,18 @@ def _health(
     refusal: str | None,
     refused_until_ns: int,
     lost_at_ns: int,
+    away_from_ns: int,
+    withheld: str | None,
 ) -> MasterHealth:
     middle = round_trips_us[len(round_trips_us) // 2] / 1e6 if round_trips_us else None
     is_ready = state is MasterState.READY
     is_refused = is_ready and now < refused_until_ns
     if is_refused:
         error = refusal or ""
+    if withheld:  # it counts down
+        error = withheld
+    elif error and away_from_ns and (is_refused or not is_ready):
+        error = f"{error} (for {(now - away_from_ns) / 1e9:.0f} s)"
     elif is_ready and error:
         error = f"{error} ({(now - lost_at_ns) / 1e9:.0f} s ago)"
     return MasterHealth(

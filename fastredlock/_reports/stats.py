@@ -40,7 +40,7 @@ class MasterStats(NamedTuple):
     silent: int = 0  #: rounds that ended at their deadline without its reply
     late_replies: int = 0  #: came after their round was closed
     connects: int = 0  #: connections that became ready
-    losses: int = 0  #: connections that failed or were lost
+    losses: int = 0  #: of these, how many ended
     releases_dropped: int = 0  #: beyond 65,536
 
 
@@ -61,7 +61,7 @@ class Stats(NamedTuple):
     late_replies: int  #: came after their round was closed, and were counted there
     repeated_scripts: int  #: NOSCRIPT answered by sending the source
     connects: int  #: connections that became ready
-    losses: int  #: connections that failed or were lost
+    losses: int  #: of these, how many ended
     releases_dropped: int  #: for silent masters, beyond 65,536 each: left to their ttl
     waits: int  #: callers that waited in a queue, each call once
     turns_told: int  #: messages of masters: it is this process's turn
@@ -144,10 +144,8 @@ class Totals:
             clients = [each for each in self._read if not each._driver.engine.is_closed]
         for locks in clients:
             found["leases_held",] += locks._held_count()
-            for health, figures in zip(
-                locks.health(), locks.stats().masters, strict=True
-            ):
-                if not figures.connects and not figures.losses:
+            for health in locks.health():
+                if health.state.name == "CLOSED":  # it was not asked
                     continue
                 is_connected = health.state.name == "READY"
                 for key, value in (

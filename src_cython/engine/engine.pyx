@@ -12,7 +12,6 @@ cdef class Engine:
     cdef readonly uint32_t generation      # of the process that opened the connections
     cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
     cdef readonly int64_t shortest_round_trip_ns      # of all rounds so far, likewise
-    cdef readonly list warnings            # (master's name, text), each once
     cdef list masters
     cdef Link *links[MAX_MASTERS]          # as configured
     cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
@@ -46,6 +45,7 @@ cdef class Engine:
     cdef bint servers_may_be_same          # compat: databases of one server
     cdef WaitQueues queues                 # of rounds that wait for their turn
     cdef TokenSource token_source          # of rounds that drew none; or None
+    cdef int64_t quorum_lost_ns            # when; 0: there is one, as far as is known
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef Fences fences                     # numbers of grants
@@ -84,7 +84,6 @@ cdef class Engine:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {len(endpoints)}")
         jitter_seed = jitter_seed or <uint64_t>int(draw_token()[:16], 16)
         self.counters = Counters()
-        self.warnings = []
         self.scripts = scripts
         self.key_prefix = key_prefix or None
         self.connect_timeout_ns = connect_timeout_ns
@@ -132,6 +131,11 @@ cdef class Engine:
     def master_names(self):
         """The masters' names in configured order, without user or password."""
         return tuple([master.name for master in engine_configured(self)])
+
+    @property
+    def warnings(self):
+        """What can lose locks, as far as is known: (master's name, text), each once."""
+        return engine_warnings(self)
 
     @property
     def unlogged(self):
@@ -185,8 +189,10 @@ cdef class Engine:
         """Per master: (name, MasterState, reason or last error, ServerInfo,
         ServerClock, its last round trips in us, sorted, whether it has been silent
         since the last deadline, from when on it may vote, its refusal of the last
-        write and until when that counts, when its last connection ended)."""
-        return tuple([master_health(master) for master in engine_faces(self)])
+        write and until when that counts, when its last connection ended, since when it
+        is away or takes no locks, why the restart guard withholds it)."""
+        now_ns = clock_ns()
+        return tuple([master_health(master, now_ns) for master in engine_faces(self)])
 
     @property
     def figures(self):

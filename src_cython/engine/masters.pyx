@@ -356,26 +356,28 @@ cdef int engine_forget_connections(
 
 # --- review ---------------------------------------------------------------------------
 # The review of a master that has become READY, or has something to report: warnings for
-# the user, each once, and the masters that must not vote.
+# the user, each once, and the masters that must not vote. A warning ends by the next
+# handshake that does not find it; those that a reply gave begin anew with it, too.
 
 
 cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
     # A master has become READY, its clock jumped, or it has a new warning.
     cdef Master other
     cdef str server = master_server(master)
+    cdef bint is_introduced = master.is_introduced
     master.needs_review = False
     if master.routes is not None:
         engine_take_routes(self, master, now_ns)
+    empty, found = [], []
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
-        engine_warn(self, master, f"its clock jumped by {step_s:+.3f} s")
-    empty = []
+        found.append(f"its clock jumped by {step_s:+.3f} s")
     new_warnings, master.new_warnings = master.new_warnings, empty
     for text in master.server_info.warnings() + new_warnings:
         if master.routes is None or not text.startswith("is a cluster node"):
-            engine_warn(self, master, text)
+            found.append(text)
     if master.node < 0:      # no server: it reads maps
-        return 0
+        return engine_warn(self, master, found)
     refusal = None
     for other in self.masters:
         if server is None or other.index == master.index or (
@@ -388,20 +390,41 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
                 refusal += " (or has a copy of its data: grant +info to tell)"
         # Databases of one server, where a replaced library took them.
         elif other.server != master.server:    # else it was reported before
-            engine_warn(
-                self, master,
-                f"is the same server as {other.name}: its databases fail together",
+            found.append(
+                f"is the same server as {other.name}: its databases fail together"
             )
-    if refusal is not None and master.state_code == MASTER_READY:
-        engine_warn(self, master, refusal)
+    if master.state_code != MASTER_READY:
+        refusal = None
+    if refusal is not None:
+        found.append(refusal)
+    engine_warn(self, master, found)
+    if refusal is not None:
         return master_on_lost(master, refusal, now_ns)
-    return master_note_back(master, now_ns)
+    return master_note_back(master, "connected", now_ns) if is_introduced else 0
 
 
-cdef int engine_warn(Engine self, Master master, str text) except -1:
-    if (master.name, text) not in self.warnings:
-        self.warnings.append((master.name, text))
-        self.counters.unlogged.append((LEVEL_WARNING, master.name, text))
+cdef int engine_warn(Engine self, Master master, list found) except -1:
+    cdef list before = engine_warnings(self), warnings = []
+    if not master.is_introduced:
+        warnings += master.warnings
+    for text in found:
+        if text not in warnings:
+            warnings.append(text)
+            if (master.name, text) not in before:
+                self.counters.unlogged.append((LEVEL_WARNING, master.name, text))
+    master.warnings = warnings
+    master.is_introduced = False
+
+
+cdef list engine_warnings(Engine self):
+    # Of the nodes of a cluster, which have one name, each once.
+    cdef Master master
+    cdef list found = []
+    for master in self.masters:
+        for text in master.warnings:
+            if (master.name, text) not in found:
+                found.append((master.name, text))
+    return found
 
 
 # --- sending --------------------------------------------------------------------------
@@ -527,6 +550,8 @@ cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) exc
         text = restart_guard_text(
             master.restart_guard, master.server_info, master.ready_at_ns, now_ns
         )
+        until_ns = min(now_ns + REFUSED_NS, master.restart_guard.until_ns)
+        master_note_refusal(master, text, until_ns, now_ns)
         round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
     return True
 

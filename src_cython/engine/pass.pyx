@@ -284,6 +284,8 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     ):
         engine_grant_given(self, round)
     self.counters.ended[round.operation_code][verdict] += 1
+    if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld:
+        engine_note_quorum(self, round, now_ns)
     if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
         for master in engine_group(self, round):
             vote = round.cells[master.index].vote
@@ -315,6 +317,32 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         gate_on_slot_closed(self, round, now_ns)
     if round.turn is not None:
         turns_on_closed(self, round, now_ns)
+
+
+cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
+    # One line for the log as the quorum is lost, and one as it is there again. Only if
+    # the masters are to blame: not for a caller that waited too short.
+    cdef Master master
+    cdef str reason
+    cdef int gone = 0
+    if round.verdict_code == VERDICT_WON or round.verdict_code == VERDICT_TAKEN:
+        if self.quorum_lost_ns:
+            lost_s = (now_ns - self.quorum_lost_ns) / 1e9
+            text = f"there again after {lost_s:.1f} s"
+            self.counters.unlogged.append((LEVEL_INFO, "quorum", text))
+        self.quorum_lost_ns = 0
+        return 0
+    if self.quorum_lost_ns or self.is_closed:
+        return 0
+    text = "lost"
+    for master in engine_group(self, round):
+        if master.state_code != MASTER_READY or now_ns < master.refused_until_ns:
+            gone += 1
+            reason = master.reason or master.refusal
+            text += f"; {master.name}: {reason}"
+    if self.vote_count - gone < self.quorum:
+        self.quorum_lost_ns = now_ns
+        self.counters.unlogged.append((LEVEL_WARNING, "quorum", text))
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:

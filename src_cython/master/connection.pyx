@@ -30,8 +30,9 @@ cdef int master_on_lost(
     Master self, str reason, int64_t now_ns, bint is_reopened=False
 ) except -1:
     """End the connection: its commands in flight fail, or are deferred to the next."""
+    cdef bint was_ready = self.state_code == MASTER_READY
     cdef bint is_proven = self.is_proven or (
-        self.state_code == MASTER_READY
+        was_ready
         and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
     )
     if self.state_code == MASTER_READY and not is_reopened and self.tls is None:
@@ -40,9 +41,9 @@ cdef int master_on_lost(
     master_drop_link(self)
     master_set_state(self, MASTER_BACKOFF)
     self.reason = self.last_error = reason
-    self.counters.losses += 1
+    self.counters.losses += was_ready
     self.counters.deaf_epoch += 1
-    self.losses += 1
+    self.losses += was_ready
     self.lost_at_ns = now_ns
     if self.routes is not None:
         self.routes.is_stale = True
@@ -58,7 +59,7 @@ cdef int master_on_lost(
     in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
     if len(self.in_flight.deferred) > 0:
         counters_note_due(self.counters, self.retry_at_ns)
-    return master_note_away(self, now_ns)
+    return master_note_away(self, "not connected", reason, now_ns)
 
 
 cdef int master_drop_link(Master self) except -1:
@@ -71,24 +72,39 @@ cdef int master_drop_link(Master self) except -1:
     self.is_between_replies = self.has_received = self.is_proven = False
 
 
-cdef int master_note_away(Master self, int64_t now_ns) except -1:
-    # One line for the log where it is away for long, as another attempt fails: this
-    # needs no timer.
+cdef int master_note_away(
+    Master self, str how, str reason, int64_t now_ns
+) except -1:
+    # One line for the log if it is away for long, as another attempt fails: this needs
+    # no timer.
     if self.away_from_ns == 0:
         self.away_from_ns = now_ns
     elif now_ns - self.away_from_ns > AWAY_NS and not self.is_away_logged:
         self.is_away_logged = True
         away_s = (now_ns - self.away_from_ns) / 1e9
-        text = f"not connected for {away_s:.0f} s: {self.last_error}"
+        text = f"{how} for {away_s:.0f} s: {reason}"
         self.counters.unlogged.append((LEVEL_WARNING, self.name, text))
 
 
-cdef int master_note_back(Master self, int64_t now_ns) except -1:
+cdef int master_note_refusal(
+    Master self, str text, int64_t until_ns, int64_t now_ns
+) except -1:
+    # It is connected and took no lock now: it is full, or the restart guard withholds
+    # it. That counts until another lock is taken, and not for long: a client without
+    # work has to become ready again.
+    if now_ns >= self.refused_until_ns and not self.is_away_logged:
+        self.away_from_ns = 0
+    self.refusal = text
+    self.refused_until_ns = until_ns
+    return master_note_away(self, "takes no locks", text, now_ns)
+
+
+cdef int master_note_back(Master self, str how, int64_t now_ns) except -1:
     # Once its server was looked at: one that is refused is not back.
     if self.state_code == MASTER_READY:
         if self.is_away_logged:
             away_s = (now_ns - self.away_from_ns) / 1e9
-            text = f"connected again after {away_s:.0f} s"
+            text = f"{how} again after {away_s:.0f} s"
             self.counters.unlogged.append((LEVEL_INFO, self.name, text))
         self.away_from_ns = 0
         self.is_away_logged = False
@@ -645,6 +661,7 @@ cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) ex
     if handshake.failure is not None:
         if handshake.server_info.fields:
             self.server_info = handshake.server_info
+            self.is_introduced |= not handshake.awaited      # to its end
         master_add_warnings(self, handshake.warnings())
         master_warn_of_place(self, handshake.failure)
         return master_on_lost(self, handshake.failure, now_ns)
@@ -818,7 +835,7 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
         max(handshake.failover_ns, <int64_t>0), now_ns,
     )
     master_add_warnings(self, handshake.warnings())
-    self.needs_review = True
+    self.is_introduced = self.needs_review = True
     self.handshake = None
     master_set_state(self, MASTER_READY)
     self.reason = ""

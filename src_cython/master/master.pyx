@@ -167,7 +167,9 @@ cdef class Master:
     cdef readonly ServerInfo server_info     # of the last server seen here
     cdef readonly ServerClock clock
     cdef bint needs_review           # it has become READY, or has new warnings
+    cdef list warnings               # that hold, as far as is known
     cdef list new_warnings           # for the engine, to be reported once each
+    cdef bint is_introduced          # ...of a handshake: they replace those
     cdef RestartGuard restart_guard
     cdef uint32_t samples[SAMPLES]   # its last round trips in us
     cdef uint32_t sample_count
@@ -259,6 +261,7 @@ cdef class Master:
         self.scripts = scripts
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
+        self.warnings = []
         self.new_warnings = []
         self.restart_guard = RestartGuard()
         self.restart_guard.max_ttl_ns = 0 if settings.lossless_failover else max_ttl_ns
@@ -313,13 +316,17 @@ cdef str master_server(Master self):
     return self.server_info.run_id or self.restart_guard.identity
 
 
-cdef tuple master_health(Master self):
+cdef tuple master_health(Master self, int64_t now_ns):
     cdef uint32_t count = min(self.sample_count, <uint32_t>SAMPLES)
     return (
         self.name, MasterState(self.state_code), self.reason or self.last_error,
         self.server_info, self.clock, sorted([us for us in self.samples[:count]]),
         self.silent_at_ns > self.heard_ns, self.restart_guard.until_ns,
-        self.refusal, self.refused_until_ns, self.lost_at_ns,
+        self.refusal, self.refused_until_ns, self.lost_at_ns, self.away_from_ns,
+        None if self.state_code != MASTER_READY or now_ns >= self.restart_guard.until_ns
+        else restart_guard_text(
+            self.restart_guard, self.server_info, self.ready_at_ns, now_ns
+        ),
     )
 
 

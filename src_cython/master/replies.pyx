@@ -22,8 +22,11 @@ cdef int master_on_definite(
             or round.operation_code == OPERATION_PING
         ):
             self.refused_until_ns = 0
+            master_note_back(self, "takes locks", now_ns)
         # How long the answer took, or by how much it is late: where the round waited
-        # for it in vain. Other late replies were not read yet.
+        # for it in vain, until another is in time. Other late replies were not read.
+        if now_ns <= round.deadline_ns:
+            self.late_us = 0
         if round.verdict_code != VERDICT_OPEN:
             self.counters.late_replies += 1
             self.late_replies += 1
@@ -348,9 +351,7 @@ cdef int master_on_failed_reply(
             return master_end_by_reply(
                 self, round, text, text, entry.key_until_ns, entry.is_second, now_ns
             )
-    # What a write finds is what health() is to show, until another one is answered, and
-    # not for long: a client without work has to become ready again. A right to one key,
-    # or to a script of queues, is no matter of the master's.
+    # A right to one key, or to a script of queues, is no matter of the master's.
     if (
         round.operation_code == OPERATION_ACQUIRE
         or round.operation_code == OPERATION_PING
@@ -358,8 +359,7 @@ cdef int master_on_failed_reply(
         text_has(text, OF_STATE)
         or entry.form != FORM_GATE and text_is_of_command(text)
     ):
-        self.refusal = text
-        self.refused_until_ns = now_ns + REFUSED_NS
+        master_note_refusal(self, text, now_ns + REFUSED_NS, now_ns)
     master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
     return master_on_lost(self, text, now_ns) if is_replaced else 0
 

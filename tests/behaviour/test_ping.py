@@ -35,10 +35,9 @@ def test_ping_when_nothing_was_connected_or_after_an_outage_then_finds_the_serve
     assert votes(locks) == [True] * 5
     assert [master.votes for master in locks.health()] == [True] * 5
     stop(masters, 5)
-    losses = locks.stats().losses
     for _ in range(4):  # each failure makes the back-off longer
         assert votes(locks) == [False] * 5
-    assert locks.stats().losses >= losses + 20  # and each ping has tried them all
+    assert locks.stats().losses == 5  # what was refused was never made
     start(masters, 5)
     assert not locks.has_quorum  # nobody has asked
     assert votes(locks) == [True] * 5

@@ -164,6 +164,90 @@ def test_master_when_back_after_a_blip_then_is_no_line() -> None:
     assert engine.warnings == []
 
 
+OOM = "OOM command not allowed"
+FULL, OK = f"-{OOM}\r\n".encode(), b"+OK\r\n"
+
+
+def ask(engine: Engine, *at_s: int, reply: bytes = FULL) -> list[tuple[int, str, str]]:
+    """Have an ACQUIRE answered so at each of these times; return what is logged."""
+    for at in at_s:
+        now_ns = START_NS + at * S
+        hand.begin(engine, now_ns)
+        asked = hand.commands_in(hand.outgoing(engine, 0))
+        said = [b"-ERR\r\n" if words == [b"TIME"] else reply for words in asked]
+        hand.say(engine, b"".join(said), now_ns, (0,))
+    return engine.take_unlogged()
+
+
+@pytest.mark.parametrize(
+    ("at_s", "away_s"), [((1,), 0), ((1, 5, 10), 0), ((1, 6, 12, 13), 11), ((1, 60), 0)]
+)
+def test_master_when_it_is_full_for_longer_than_10_s_then_is_one_line(
+    at_s: tuple[int, ...], away_s: int
+) -> None:
+    # Connected and refusing: every lock failed, and nothing was logged at any level.
+    engine = ready_engine()
+    lost = logging.WARNING, "quorum", f"lost; {NAME}: {OOM}"
+    line = logging.WARNING, NAME, f"takes no locks for {away_s} s: {OOM}"
+    assert ask(engine, *at_s) == ([lost, line] if away_s else [lost])
+
+
+def test_master_when_it_takes_locks_again_then_is_one_more_line_of_both() -> None:
+    engine = ready_engine()
+    assert len(ask(engine, 1, 9, 12)) == 2
+    assert ask(engine, 13, 14, reply=OK) == [
+        (logging.INFO, NAME, "takes locks again after 12 s"),
+        (logging.INFO, "quorum", "there again after 12.0 s"),
+    ]
+    assert engine.warnings == []
+
+
+def test_quorum_when_it_is_withheld_by_the_restart_guard_then_is_one_line_each() -> (
+    None
+):
+    engine = make_ready(
+        hand.new_engine(1, 60 * S), [info(run_id="a", uptime_in_seconds=9)]
+    )
+    lost, line = ask(engine, 1, 8, 12)
+    why = "restarted 10.0 s ago, votes again in 51.0 s"
+    assert lost == (logging.WARNING, "quorum", f"lost; {NAME}: {why}")
+    assert line[2].startswith("takes no locks for 11 s: restarted 21.0 s ago, votes")
+
+
+def test_warning_when_a_later_handshake_does_not_find_it_then_ends() -> None:
+    engine = ready_engine(2)
+    hand.lost(engine, 0, "cut", START_NS + S)
+    roles = [("slave", 1), ("slave", 1), ("master", 0), ("slave", 1)]
+    for at_s, (role, count) in enumerate(roles, 2):
+        said = info(run_id="id0", role=role, uptime_in_seconds=9)
+        make_ready(engine, [said, info(run_id="id1")], START_NS + at_s * S)
+        assert [text[:12] for _, text in engine.warnings] == ["is a replica"] * count
+        hand.lost(engine, 0, "cut", START_NS + at_s * S + MS)
+    told = [text for *_, text in engine.take_unlogged() if "replica" in text]
+    assert len(told) == 2  # once each time that it became one
+
+
+def test_late_reply_when_a_later_one_is_in_time_then_is_not_told_any_more() -> None:
+    # One freeze of 3 s was in every error a minute and 1,200 locks later.
+    engine = ready_engine()
+    round = hand.begin(engine, START_NS)
+    hand.receive(engine, 0, b"", START_NS)
+    round.on_deadline(START_NS + S)
+    hand.conclude(engine, round, START_NS + S)
+    hand.receive(engine, 0, OK + hand.TIME_REPLY, START_NS + 3 * S)
+    assert engine.late_us == (3_000_000,)
+    again = hand.begin(engine, START_NS + 4 * S)
+    hand.receive(engine, 0, b":1\r\n" + OK, START_NS + 4 * S + MS)
+    assert again.is_won
+    assert engine.late_us == (0,)
+
+
+def test_losses_when_attempts_are_refused_then_count_connections_only() -> None:
+    engine = ready_engine()
+    lose(engine, 1, 2, 3, 12)
+    assert (engine.counters.connects, engine.counters.losses) == (1, 1)
+
+
 def test_master_when_a_refused_server_is_in_its_place_then_is_not_back() -> None:
     engine = ready_engine()
     lose(engine, 1, 12)
