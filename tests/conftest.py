@@ -18,10 +18,15 @@ from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS, LoopThread, awaited_locks
 from tests.support.certificates import Certificates
 from tests.support.parallel import pytest_cmdline_main
-from tests.support.stolen_time import pytest_runtest_protocol, pytest_terminal_summary
+from tests.support.stolen_time import (
+    pytest_report_teststatus,
+    pytest_runtest_protocol,
+    pytest_terminal_summary,
+)
 
 __all__ = [  # hooks, for pytest
     "pytest_cmdline_main",
+    "pytest_report_teststatus",
     "pytest_runtest_protocol",
     "pytest_terminal_summary",
 ]

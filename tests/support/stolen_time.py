@@ -1,34 +1,29 @@
-"""Run a test again if its failure may say nothing of the package.
+"""Run a test again if the system took the CPU away while it ran.
 
 Many tests measure milliseconds. A virtual machine stands still whenever its host gives
-the CPU to another one, for tens of milliseconds at a time, and a test that fails then
-says nothing of the package. Linux counts this time: it is the column `steal` of
-/proc/stat, over all CPUs, in ticks of 10 ms (man 5 proc_stat).
+the CPU to another one, and a busy system lets a thread that is ready wait for one: a
+test that fails then says nothing of the package. Linux counts both: the column `steal`
+of /proc/stat, over all CPUs, in ticks of 10 ms (man 5 proc_stat), and how long a thread
+was ready and had no CPU, the second number of /proc/thread-self/schedstat, in ns.
 
 The rule, for each test:
-1. The column is read before and after it, fixtures included.
-2. If it failed, in any phase, and more than `ENOUGH_MS` were stolen meanwhile, it is
-   run again with new fixtures: at most `MOST_REPEATS` times. Only the last run counts.
-3. So is one that passed although another library's bug had to make it fail (a strict
-   xfail), stolen time or none: their race comes out right at times, ours is not asked.
-4. So is a failed one of `RACES`, files whose tests wait for turns between processes:
-   where the CPU is busy, a turn is missed now and then, which costs time alone.
-5. So is any other failed test, once, as long as at most `FEW` tests of a process needed
-   it, 24 of all processes: of 8,000 tests on a machine shared with others a few meet a
-   server that was slow for no reason that is counted: in CI another part of it, or
-   another process. What is broken fails twice, or in many tests.
-   (TESTS_RUN_AGAIN=0: none. So the mutants are judged by the first run.)
-6. Each test that was run again stands in the summary, with the first failure's reason
-   and the time stolen, so that no failure is hidden: one that stands there in every run
-   has a defect of its own.
+1. Both are read before and after it, fixtures included.
+2. If it failed, in any phase, and the system took more than `ENOUGH_MS` away, it is run
+   again with new fixtures, at most `MOST_REPEATS` times. A wait for the CPU counts if
+   it was a fifth of the time or more: threads that share a core wait for each other.
+3. Nothing else counts: neither a test's name nor its file, nor how few have failed. A
+   failure of a test that lost no time is red at once.
+4. pytest counts each failure that was forgiven, "2 rerun", and lists it at the end with
+   its reason and the time: one that stands there in every run has a defect of its own.
 
-Nothing is run again where the system has no /proc/stat.
+TESTS_RUN_AGAIN=0 runs none again. So mutants are judged, and so is a release: on a
+quiet machine all tests are green by their first run.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -36,31 +31,31 @@ import pytest
 from _pytest.runner import runtestprotocol
 
 STAT = Path("/proc/stat")
+SCHEDULED = Path("/proc/thread-self/schedstat")
 ENOUGH_MS = 50.0
-MOST_REPEATS = 2
-_PROCESSES = int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
-FEW = int(os.environ.get("TESTS_RUN_AGAIN", min(8, 24 // _PROCESSES)))
-RACES = ("test_waiting_",)
+MOST_REPEATS = 2 if os.environ.get("TESTS_RUN_AGAIN") != "0" else 0
 
 _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
-_PASSED_STRICT_XFAIL = "[XPASS(strict)]"  # pytest's word
 _STEAL = 8  # the column of the line that begins with "cpu": its name is column 0
 
-
-class Repeat(NamedTuple):
-    """One failure after which a test was run again."""
-
-    test: str
-    stolen_ms: float
-    reason: str
-
-
 ENDINGS = "Error", "Warning"  # of names of exceptions
-_RUN_AGAIN = "run again"  # a property of a report: CI's pytest has several processes
-_UNEXPLAINED = pytest.StashKey[int]()
+_RERUN: tuple[str, str, str] = "rerun", "R", "RERUN"  # pytest's three words for it
 
 
 # --- pure -----------------------------------------------------------------------------
+
+
+class Taken(NamedTuple):
+    """What the system has taken away so far, and when that was read, in ms."""
+
+    stolen: float
+    waited: float
+    at: float
+
+    def until(self, later: Taken) -> float:
+        """Return what was taken away from a test meanwhile, as far as it counts."""
+        stolen, waited = later.stolen - self.stolen, later.waited - self.waited
+        return stolen + (waited if waited * 5 >= later.at - self.at else 0.0)
 
 
 def stolen_ms(stat: str, ticks_per_s: int = 100) -> float:
@@ -71,19 +66,10 @@ def stolen_ms(stat: str, ticks_per_s: int = 100) -> float:
     return int(columns[_STEAL]) * 1000 / ticks_per_s
 
 
-def is_explained(failure: str, stolen: float) -> bool:
-    """Return whether a failure may say nothing of the package."""
-    return stolen > ENOUGH_MS or failure.startswith(_PASSED_STRICT_XFAIL)
-
-
-def is_run_again(explained: bool, repeats: int, unexplained: int) -> bool:
-    """Return whether a failed test is run again that was run again `repeats` times.
-
-    unexplained: tests of this run that were run again without an explanation.
-    """
-    return repeats < (MOST_REPEATS if explained else 1) and (
-        explained or unexplained < FEW
-    )
+def waited_ms(schedstat: str) -> float:
+    """Return how long a thread was ready and had no CPU, in ms."""
+    numbers = schedstat.split()
+    return int(numbers[1]) / 1e6 if len(numbers) == 3 else 0.0
 
 
 def in_one_line(text: str) -> str:
@@ -92,69 +78,60 @@ def in_one_line(text: str) -> str:
     return (lines or ["no reason given"])[0][:100]
 
 
-def summary(repeats: Sequence[Repeat]) -> list[str]:
-    return [
-        f"run again: {each.test}, {each.stolen_ms:.0f} ms stolen: {each.reason}"
-        for each in repeats
-    ]
-
-
 # --- hooks of pytest, imported by conftest.py -----------------------------------------
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> object:
     """Do as pytest does, and again where the rule says so."""
-    if not isinstance(item, pytest.Function) or not STAT.exists():
+    if not isinstance(item, pytest.Function):
         return None
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
-    for report in _last_reports(item, nextitem):
+    for report in _reports(item, nextitem):
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
     return True  # pytest's own loop has nothing left to do
 
 
+def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
+    """Count a failure that was forgiven in pytest's last line."""
+    return _RERUN if report.outcome == _RERUN[0] else None
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """List each test that was run again."""
-    lines = [
-        value
-        for reports in terminalreporter.stats.values()
-        for report in reports
-        for name, value in getattr(report, "user_properties", ())
-        if name == _RUN_AGAIN and report.when == "teardown"
-    ]
-    if lines:
+    """List each failure that was forgiven."""
+    forgiven = terminalreporter.stats.get(_RERUN[0], ())
+    if forgiven:
         terminalreporter.section("tests that were run again")
-        for line in lines:
-            terminalreporter.write_line(line)
+        for report in forgiven:
+            terminalreporter.write_line(dict(report.user_properties)[_RERUN[0]])
 
 
-def _last_reports(
+def _reports(
     item: pytest.Function, nextitem: pytest.Item | None
 ) -> list[pytest.TestReport]:
-    """Run a test, again if need be; return the reports of its last run."""
-    repeats: list[Repeat] = []
+    """Run a test, again if need be; return a report of each run, all of the last."""
+    forgiven: list[pytest.TestReport] = []
     while True:
-        before = _stolen_until_now()
+        before = _taken_until_now()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        stolen = _stolen_until_now() - before
-        failures = [_reason(report) for report in reports if report.failed]
-        reports[-1].user_properties += [(_RUN_AGAIN, line) for line in summary(repeats)]
-        if not failures:
-            return reports
-        explained = is_explained(failures[0], stolen) or item.path.name.startswith(
-            RACES
-        )
-        unexplained = item.config.stash.get(_UNEXPLAINED, 0)
-        if not is_run_again(explained, len(repeats), unexplained):
-            return reports
-        item.config.stash[_UNEXPLAINED] = unexplained + (not explained)
-        repeats.append(Repeat(item.nodeid, stolen, failures[0]))
+        taken = before.until(_taken_until_now())
+        failed = next((report for report in reports if report.failed), None)
+        if failed is None or taken <= ENOUGH_MS or len(forgiven) == MOST_REPEATS:
+            return [*forgiven, *reports]
+        line = f"{item.nodeid}, {taken:.0f} ms taken away: {_reason(failed)}"
+        failed.user_properties.append((_RERUN[0], line))
+        failed.outcome = _RERUN[0]  # type: ignore[assignment]
+        forgiven.append(failed)
         _forget_fixtures(item)
 
 
-def _stolen_until_now() -> float:
-    return stolen_ms(STAT.read_text(), _TICKS_PER_S)
+def _taken_until_now() -> Taken:
+    stat, scheduled = (
+        path.read_text() if path.exists() else "" for path in (STAT, SCHEDULED)
+    )
+    now = time.monotonic() * 1000
+    return Taken(stolen_ms(stat, _TICKS_PER_S), waited_ms(scheduled), now)
 
 
 def _reason(report: pytest.TestReport) -> str:
