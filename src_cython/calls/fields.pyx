@@ -169,12 +169,19 @@ cdef Round fields_new_release(LeaseFields lease, Engine engine):
 
 
 def running_loop():
-    """Return the event loop that runs in this thread, or None."""
+    """Return the event loop that runs in this thread, or greenlet; or None."""
     # Another thread may be importing asyncio at this moment.
     asyncio = modules.get("asyncio")
     if asyncio is None:
         return None
-    return getattr(asyncio, "_get_running_loop", lambda: None)()
+    loop = getattr(asyncio, "_get_running_loop", lambda: None)()
+    if loop is not None:
+        greenlet_hub_caller()      # looks whether the program is patched
+        if patching is not None and getattr(loop, "_thread_id", None) not in (
+            None, modules["threading"].get_ident()      # then it is the greenlet's
+        ):
+            return None
+    return loop
 
 
 def calling_thread():

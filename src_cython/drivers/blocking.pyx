@@ -276,6 +276,30 @@ cdef bint blocking_take_over(Engine self) except -1:
     return True
 
 
+cdef bint blocking_replace(Engine self) except -1:
+    # The leader is a greenlet that never goes on. It waited in its hub, between two
+    # passes: all is whole. Its own work is undone; a close() that it led is over.
+    cdef Leadership leadership = self.leadership
+    cdef Follower follower
+    leadership.depth = 1      # of outer steps, too
+    leadership.owner = PyThread_get_thread_ident()
+    leadership.greenlet = greenlet_hub_caller()
+    leadership.leader = greenlet_reference(leadership.greenlet)
+    work, leadership.leading = leadership.leading, None
+    leadership.waiting = [
+        follower for follower in leadership.waiting
+        if not greenlet_is_over(follower.green)
+    ]
+    self.is_draining = False
+    leadership.waker.is_sleeping = 0
+    if work is not None and not work_is_finished(work):
+        engine_withdraw_work(self, work, clock_ns())
+    for follower in leadership.waiting if self.is_closed else ():
+        if follower.asks == FOLLOWER_CLOSE and follower not in leadership.followers:
+            wakeups_add(leadership, follower)
+    return True
+
+
 # --- blocking roles -------------------------------------------------------------------
 # The two roles of a blocking caller: to lead, with the mutex, or to follow.
 
@@ -291,6 +315,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
     cdef bint is_signal = False
     cdef int wanted
     cdef int64_t now_ns, began_ns = NEVER_NS
+    self.leadership.leading = work
     try:
         if self.is_closed and not work_is_release(work):
             raise ClosedError("closed")
@@ -322,6 +347,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
                 blocking_end_closing(self)
         blocking_flush_all(self)
     finally:
+        self.leadership.leading = None
         blocking_leave(self)
     if is_signal:
         PyErr_CheckSignals()
@@ -364,6 +390,8 @@ cdef bint blocking_try_enter(Engine self) except -1:
         return True
     if leader_try_enter(self.leadership):
         return True
+    if greenlet_is_over(self.leadership.leader):
+        return blocking_replace(self)
     return interpreter_is_finalizing() and blocking_take_over(self)
 
 

@@ -65,6 +65,8 @@ cdef class Leadership:
     cdef int mutex                      # 1: free. Never waited for, so an atomic flag
     cdef unsigned long owner            # thread that holds it...
     cdef size_t greenlet                # ...its greenlet, or 0 (greenlet_hub)...
+    cdef object leader                  # ...of which this is a weak reference, or None
+    cdef object leading                 # its work
     cdef int depth                      # ...and how often
     cdef int leader_at
     cdef Waker waker
@@ -100,6 +102,7 @@ cdef class Follower:
     cdef int64_t timeout_ns
     cdef object drain              # of the commands it causes, once it was taken
     cdef PyThread_type_lock lock        # free once there is a reason to wake
+    cdef object green                   # a weak reference to its greenlet, or None
     cdef bint is_green                  # waits through the hub instead, ...
     cdef Event event                    # ... for this one, if it is open
 
@@ -112,7 +115,8 @@ cdef class Follower:
         self.asks = asks
         self.work = work
         self.event.fd = -1
-        self.is_green = greenlet_hub_caller() != 0
+        self.green = greenlet_reference(greenlet_hub_caller())
+        self.is_green = self.green is not None
         if self.is_green:
             event_open(&self.event)
 
@@ -233,6 +237,7 @@ cdef bint leader_is_caller(Leadership self) noexcept:
         return False
     return self.greenlet == 0 or (
         greenlet_hub_caller() in (0, self.greenlet)
+        and not greenlet_is_over(self.leader)      # a thread's identity is used again
     )
 
 
@@ -254,10 +259,12 @@ cdef bint leader_try_enter(Leadership self) noexcept:
     # Python: a signal handler that ran in it, with the mutex taken and no depth yet,
     # would wait for its own thread.
     cdef size_t greenlet = greenlet_hub_caller()
+    leader = greenlet_reference(greenlet)
     if atomic_take(&self.mutex) == 0:
         return False
     self.owner = PyThread_get_thread_ident()
     self.greenlet = greenlet
+    self.leader = leader
     self.depth = 1
     return True
 
@@ -277,9 +284,12 @@ cdef int leader_elect(Leadership self) except -1:
     # One whose round is not finished; one that sleeps rather than one that may be long
     # in a signal handler.
     cdef Follower follower, chosen = None
-    if self.elected is None:
+    if self.elected is None or greenlet_is_over(self.elected.green):
+        self.elected = None
         for follower in self.waiting:
-            if not follower.is_done and (chosen is None or follower.is_waiting):
+            if not (follower.is_done or greenlet_is_over(follower.green)) and (
+                chosen is None or follower.is_waiting
+            ):
                 chosen = follower
                 if follower.is_waiting:
                     break
@@ -408,6 +418,22 @@ cdef size_t greenlet_hub_caller() noexcept:
     hub = patching.find()
     current = patching.current()
     return 0 if hub is None or current is hub else <size_t><void *>current
+
+
+cdef object greenlet_reference(size_t greenlet):
+    return None if greenlet == 0 else PyWeakref_NewRef(<object><void *>greenlet, None)
+
+
+cdef bint greenlet_is_over(object reference) except -1:
+    # Whether it never goes on, and has not unwound: its thread has ended (a pool's), or
+    # its hub was destroyed. None: a thread without greenlets.
+    if reference is None:
+        return False
+    greenlet = reference()
+    if greenlet is None or greenlet.dead:
+        return True
+    hub = greenlet.parent
+    return hub is not None and getattr(hub, "loop", hub) is None
 
 
 cdef bint is_patched(object library, str name) except -1:

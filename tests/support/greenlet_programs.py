@@ -7,6 +7,7 @@ In a process of its own, which gevent or eventlet patches, with its own LocalMas
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import sys
@@ -18,6 +19,7 @@ from typing import Any
 import fastredlock  # before the patch: what it had bound by name would stay unpatched
 import fastredlock.compat.redis
 from fastredlock import QuorumUnreachableError, ReleaseStatus
+from fastredlock._core import calling_thread
 from fastredlock.testing import LocalMasters
 
 if sys.argv[1] == "gevent":
@@ -407,13 +409,84 @@ def keep_leases(masters: LocalMasters) -> None:
     locks.close()
 
 
+def replace_a_leader(masters: LocalMasters, how: str) -> None:
+    """Lead in a native thread that ends, or whose hub does, without unwinding."""
+    locks = fastredlock.FastRedlock(masters.urls)
+    with fastredlock.FastRedlock(masters.urls) as other:
+        held, left, kept = other.acquire(KEY), list[int](), list[object]()
+        assert held is not None
+
+        def lead() -> None:
+            kept.append(spawn(locks.acquire, KEY, timeout=20))
+            switch(0.1)  # until it leads, and waits
+            if how == "destroyed":
+                gevent.get_hub().destroy(destroy_loop=True)
+            left.append(1)
+            while how == "destroyed" and len(left) < 2:
+                gevent.monkey.get_original("time", "sleep")(0.01)
+
+        gevent.monkey.get_original("_thread", "start_new_thread")(lead, ())
+        wait_until(lambda: left)
+        switch(0.05)
+        assert held.release() is RELEASED
+    for name in ("another", KEY):  # its own round was undone
+        lease = locks.acquire(name, timeout=2)
+        assert lease is not None
+        assert lease.release() is RELEASED
+    locks.close()
+    left.append(2)
+    assert keys(masters) == [0] * 5
+
+
+def replace_leaders(masters: LocalMasters) -> None:
+    for how in ("ended", "destroyed"):
+        replace_a_leader(masters, how)
+
+
+def call_beside_a_loop(masters: LocalMasters) -> None:
+    """Be a caller in each greenlet, while another one of the thread runs a loop.
+
+    Seen: all of them were the one task, and ten were inside of one reentrant block.
+    """
+    locks = fastredlock.FastRedlock(masters.urls)
+    callers: list[object] = []
+
+    async def run() -> None:
+        callers.append(calling_thread())
+        while len(callers) < 2:
+            with locks.lock("a task's", timeout=5):
+                switch(0.005)  # it suspends the task in the middle of a step
+            await asyncio.sleep(0.005)
+
+    @contextmanager
+    def entered_twice() -> Iterator[None]:
+        lock = locks.lock(KEY, timeout=10, reentrant=True)
+        with lock, lock:
+            yield
+
+    def look() -> None:
+        with suppress(fastredlock.FastRedlockError):
+            assert locks.current("mine") is None
+
+    spawn(lambda: asyncio.run(run()))
+    wait_until(lambda: callers)
+    take_turns(entered_twice, 10, 3)
+    with locks.lock("mine", timeout=5):
+        run_all([look])
+    callers.append(calling_thread())
+    assert isinstance(callers[0], tuple), callers  # the task
+    assert not isinstance(callers[1], tuple), callers
+    switch(0.05)
+    locks.close()
+
+
 PROGRAMS = [
     *(use_all, exclude, stay_awake, sleep_in_between, give_up),
     *(close_while_the_leader_is_killed, share_a_lock_object, use_compat, keep_leases),
     release_in_the_hub,  # stops a master
 ]
 if sys.argv[1] == "gevent":  # a child of eventlet has no hub
-    PROGRAMS.insert(0, fork_while_waiting)
+    PROGRAMS[:0] = [fork_while_waiting, replace_leaders, call_beside_a_loop]
 
 
 if __name__ == "__main__":

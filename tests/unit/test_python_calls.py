@@ -58,7 +58,7 @@ AT_THE_EXIT = {
 }
 # The code of gevent or eventlet: a leader waits in its hub between two passes.
 OF_THE_HUB = {
-    *("greenlet_hub_caller", "greenlet_hub_wait"),
+    *("greenlet_hub_caller", "greenlet_hub_wait", "greenlet_is_over"),
     *("greenlet_hub_of_eventlet", "greenlet_hub_of_gevent", "is_patched"),
 }
 PRINTED = {"__Pyx_WriteUnraisable"}
