@@ -172,6 +172,7 @@ class Round:
         places: object = None,
     ) -> None: ...
     places: Final[object]
+    lacks_its_gate: Final[bool]
     has_turn: Final[bool]
     keeps_turn: Final[bool]
     def lost_turns(self, before: int) -> int: ...

@@ -187,7 +187,7 @@ def attempts(
             yield inspection
             continue
         else:
-            unreachable_tries += 1
+            unreachable_tries += not round.lacks_its_gate
             # A move or a failover is waited for, within the timeout.
             gives_up = retry._gives_up(unreachable_tries, engine, round)
             if gives_up and left_ns:

@@ -502,6 +502,8 @@ class Model:
     # --- of scripts -------------------------------------------------------------------
 
     def _script(self, words: list[bytes]) -> bytes:
+        if words[1] == b"EXISTS":
+            return encode([int(digest in self.loaded) for digest in words[2:]], b"")
         return bulk(self._load(words[2])) if words[1] == b"LOAD" else SYNTAX
 
     def _load(self, source: bytes) -> bytes:

@@ -414,6 +414,7 @@ from hiredis import Reader
 
 cdef enum:
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
+    SPREAD_FAILURES = 4                # as behind so many: 0.2 to 0.4 s
 
 cdef str NO_TLS_YET = "no answer to TLS yet: does the server speak it on this port?"
 
@@ -578,6 +579,9 @@ cdef int master_check_time(
     if self.state_code == MASTER_READY:
         if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
             master_on_lost(self, "owed a reply for too long", now_ns)
+            # All clients of an overloaded server see this at once: they spread.
+            self.failures = max(self.failures, SPREAD_FAILURES)
+            self.retry_at_ns = now_ns + master_backoff_ns(self)
         return 0
     if not master_is_opening(self) or now_ns < self.give_up_at_ns:
         return 0

@@ -402,12 +402,14 @@ cdef str unreleased_text(str error, str right):
 # Redis 6, or a proxy, has no HELLO, says so in words of its own, and gets AUTH and
 # RESP2. (Valkey 9 answers an unknown command of a client that has not logged in with
 # NOAUTH, also where HELLO is renamed.) AUTH is repeated without the user's name if the
-# server has only passwords. The rest is one write: SELECT, CLIENT SETNAME, INFO, COMMAND INFO (native), SCRIPT LOAD, and a script that
-# tries what a release needs (rights). The four before it may fail: a server whose ACL
-# forbids them still locks; scripts are then loaded by EVAL when first needed, and
-# nothing is known of the server (server_info). Where no script can be run, the native
-# release is tried. Last, where there is a `max_ttl`, the marker is asked for, which
-# takes the run id from INFO (marker).
+# server has only passwords. The rest is one write: SELECT, CLIENT SETNAME, INFO,
+# COMMAND INFO (native), SCRIPT EXISTS, and a script that tries what a release needs
+# (rights). Then SCRIPT LOAD of what is missing: a crowd that connects again does not
+# send each script a thousand times. The four before the probe, and SCRIPT LOAD, may
+# fail: a server whose ACL forbids them still locks; scripts are then loaded by EVAL
+# when first needed, and nothing is known of the server (server_info). Where no script
+# can be run, the native release is tried. Last, where there is a `max_ttl`, the marker
+# is asked for, which takes the run id from INFO (marker).
 #
 # A server that loads its data or runs a slow script answers HELLO, and refuses all that
 # a lock needs. Its connection cannot be used yet: the releases that wait for it would
@@ -485,6 +487,7 @@ cdef class Handshake:
     cdef int64_t backlog_ttl_ns          # of a promotion's mark; 0: not known
     cdef str failover_warning
     cdef list awaited            # (command name, whether its failure ends it), in order
+    cdef list to_load            # the scripts that the server lacks; None: asked yet
     cdef Rights rights
     cdef readonly ServerInfo server_info
     cdef readonly int64_t client_id      # the server's, of this connection; 0: unknown
@@ -592,10 +595,24 @@ cdef class Handshake:
             self.is_done = self.tag == b""
         elif is_required and reply_is_error(reply):
             self.failure = f"{name}: {refusal_text(reply)}"
+        elif name == "SCRIPT EXISTS":
+            known = reply if type(reply) is list else []
+            self.to_load = [
+                script for place, script in enumerate(scripts_to_load(self.scripts))
+                if known[place:place + 1] != [1]
+            ]
         elif name in ("SCRIPT LOAD", "EVAL", "EVALSHA"):
             self.rights.on_reply(name, reply)
         if self.awaited or self.failure is not None or self.is_done:
             return b""
+        to_load, self.to_load = self.to_load, None
+        if to_load is not None and "EVAL" in self.rights.refused:
+            to_load = scripts_to_load(self.scripts)      # has it at least this right?
+        if to_load:
+            return self._ask(*[
+                ("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", (<Script>script).source))
+                for script in to_load
+            ])
         return self._conclude()
 
     def warnings(self):
@@ -713,9 +730,10 @@ cdef class Handshake:
         if self.failover_ns != 0 and self.max_ttl_ns:
             words = (b"CONFIG", b"GET", b"repl-backlog-ttl")
             commands.append(("CONFIG GET repl-backlog-ttl", False, words))
-        for script in scripts_to_load(self.scripts):
-            source = (<Script>script).source
-            commands.append(("SCRIPT LOAD", False, (b"SCRIPT", b"LOAD", source)))
+        names = [(<Script>script).sha1 for script in scripts_to_load(self.scripts)]
+        if names:
+            words = (b"SCRIPT", b"EXISTS", *names)
+            commands.append(("SCRIPT EXISTS", False, words))
         probe = self.scripts.named.get("probe")
         if probe is not None:
             commands.append(("EVAL", False, (b"EVAL", probe.source, b"0")))

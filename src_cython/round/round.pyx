@@ -189,6 +189,15 @@ cdef class Round:
         return None if self.turn is None else self.turn.places
 
     @property
+    def lacks_its_gate(self):
+        """Whether nothing but the silence of its gate has kept it from a quorum of
+        answers: so the quorum is not lost."""
+        return self.gate >= 0 and self.cells[self.gate].vote == VOTE_SILENT and (
+            self.counts[VOTE_GRANTED] + self.counts[VOTE_TAKEN] + 1
+            >= round_quorum(self)
+        )
+
+    @property
     def has_turn(self):
         """Whether it waited in a queue, or was to."""
         return self.turn is not None

@@ -47,12 +47,16 @@ def pass_time(engine: Engine, now_ns: int, quiet: int = (1 << 64) - 1) -> None:
 
 
 def new_engine(
-    count: int = 1, max_ttl_ns: int = 0, tokens_are_given: bool = False
+    count: int = 1,
+    max_ttl_ns: int = 0,
+    tokens_are_given: bool = False,
+    jitter_seed: int = 1,
 ) -> Engine:
     """Make an engine of `count` masters that exist on paper alone."""
     endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(count)]
     given = endpoints, SCRIPTS, S, (), max_ttl_ns
-    return Engine(*given, jitter_seed=1, tokens_are_given=tokens_are_given)
+    more = {"jitter_seed": jitter_seed, "tokens_are_given": tokens_are_given}
+    return Engine(*given, **more)  # type: ignore[arg-type]
 
 
 def info(**said: object) -> bytes:
@@ -72,11 +76,11 @@ def handshake_replies(
     probed: bytes = ALLOWED * 2,
     my_id: bytes = b"",
 ) -> bytes:
-    """Encode what a server answers to a whole handshake: it loads so many scripts.
+    """Encode what a server answers to a whole handshake: it has so many scripts.
 
     `my_id`: what a node of a cluster answers to CLUSTER MYID.
     """
-    loaded = bulk(b"0" * 40) * loads
+    loaded = b"*%d\r\n" % loads + b":1\r\n" * loads
     return HELLO + b"+OK\r\n" + my_id + info_reply + native + loaded + probed
 
 
@@ -152,9 +156,10 @@ def reconnect(
     return sent(engine)
 
 
-def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
+def ready_engine(count: int = 1, max_ttl_ns: int = 0, jitter_seed: int = 1) -> Engine:
     told = [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)]
-    return make_ready(new_engine(count, max_ttl_ns), told)
+    engine = new_engine(count, max_ttl_ns, jitter_seed=jitter_seed)
+    return make_ready(engine, told)
 
 
 def shake_hands(engine: Engine, master: int, now_ns: int) -> None:

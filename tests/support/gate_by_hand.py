@@ -93,6 +93,9 @@ class Gate(ByHand):
         self.say(HELLO)
         self.hear()  # the rest of the handshake
         self.say(hand.handshake_replies(*self._said).removeprefix(HELLO))
+        if self._said[3].startswith(b"-"):  # it may not EVAL: each is to be loaded
+            assert b"LOAD" in self.hear()
+            self.say(bulk(b"0" * 40) * LOADED)
 
     def _tell_time(self) -> None:
         # It is asked with the first command, and then not for long.

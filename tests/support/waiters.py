@@ -180,7 +180,7 @@ class Waiters:
     ) -> bool:
         """Take the lock, be inside, release it; say whether it was had."""
         key = options.pop("key", KEY)
-        acquire = locks.acquire_all if isinstance(key, tuple) else locks.acquire
+        acquire: Any = locks.acquire_all if isinstance(key, tuple) else locks.acquire
         lease = acquire(key, **options)
         if lease is None:
             return False

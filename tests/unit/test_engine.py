@@ -155,8 +155,22 @@ def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
     assert engine.next_ns <= round.deadline_ns
     hand.pass_time(engine, T0 + S - MS)
     assert engine.states[0][0] is MasterState.READY
-    hand.pass_time(engine, T0 + S + MS)  # at once again, for its release
-    assert engine.states[0] == (MasterState.CONNECTING, "owed a reply for too long")
+    hand.pass_time(engine, T0 + S + MS)
+    assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
+    hand.pass_time(engine, T0 + S + 401 * MS)  # for its release
+    assert engine.states[0][0] is MasterState.CONNECTING
+
+
+def test_connections_when_a_master_owes_all_of_them_then_come_back_one_by_one() -> None:
+    """Seen: 1,000 that connected again at once, so that their handshakes timed out."""
+    back = set()
+    for seed in range(1, 40):
+        engine = hand.ready_engine(1, jitter_seed=seed)
+        begin(engine, T0)
+        hand.pass_time(engine, T0 + S - MS)
+        hand.pass_time(engine, T0 + S + MS)
+        back.add(engine.next_ns // (10 * MS))
+    assert len(back) > 10
 
 
 def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
@@ -167,7 +181,7 @@ def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
     hand.pass_time(engine, T0 + 5 * S + 99 * MS)
     assert engine.states[0][0] is MasterState.READY
     hand.pass_time(engine, T0 + 5 * S + 101 * MS)
-    assert engine.states[0] == (MasterState.CONNECTING, "owed a reply for too long")
+    assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
     assert round.verdict is Verdict.UNREACHABLE
 
 
@@ -461,7 +475,7 @@ def test_releases_behind_open_acquires_when_a_connection_is_given_up_are_few() -
     hand.outgoing(engine, 0)
     hand.pass_time(engine, T0 + S - MS)
     hand.pass_time(engine, T0 + S + MS)
-    assert engine.states[0] == (MasterState.CONNECTING, "owed a reply for too long")
+    assert engine.states[0] == (MasterState.BACKOFF, "owed a reply for too long")
     assert 0 < len(by_hand_parting(engine, 0) or b"") < 6 * 65_536
 
 
@@ -520,6 +534,9 @@ def test_new_connection_when_introduced_then_loads_each_script() -> None:
         hand.connected(engine, i, T0)
         hand.outgoing(engine, i)
         hand.receive(engine, i, hand.HELLO, T0)
+        hand.outgoing(engine, i)
+        told = hand.handshake_replies(hand.info(run_id="id0")).replace(b":1", b":0")
+        hand.receive(engine, i, told.removeprefix(hand.HELLO), T0)
     loaded = [words[2] for words in sent(engine) if words[0] == b"SCRIPT"]
     assert sorted(loaded) == sorted(
         [

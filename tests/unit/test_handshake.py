@@ -26,9 +26,7 @@ INTRODUCTION = [
     [b"CLIENT", b"SETNAME", b"fastredlock"],
     [b"INFO"],
     [b"COMMAND", b"INFO", b"DELIFEQ", b"DELEX"],
-    [b"SCRIPT", b"LOAD", b"one"],
-    [b"SCRIPT", b"LOAD", b"two"],
-    [b"SCRIPT", b"LOAD", b"three"],
+    [b"SCRIPT", b"EXISTS", *[b"a" * 40] * 3],
 ]
 HELLO_REPLY = {b"server": b"redis", b"proto": 3}
 OLD_SERVER = ReplyError("ERR unknown command `HELLO`, with args beginning with: `3`, ")
@@ -142,10 +140,10 @@ def test_server_without_users_gets_the_password_alone(reply: object) -> None:
 def test_old_server_is_ready_after_all_its_answers() -> None:
     handshake = new_handshake(None, b"pw", 2)
     introduced(handshake, OLD_SERVER)
-    for reply in (b"OK", b"OK", b"OK", b"info", [None, None], b"sha", b"sha"):
+    for reply in (b"OK", b"OK", b"OK", b"info", [None, None]):
         handshake.on_reply(reply)
         assert not handshake.is_done
-    assert handshake.on_reply(b"sha") == b""
+    assert handshake.on_reply([1, 1, 1]) == b""
     assert (handshake.is_done, handshake.failure) == (True, None)
 
 
@@ -210,16 +208,16 @@ def test_refused_auth_or_select_ends_the_handshake(
     assert not handshake.is_done
 
 
-@pytest.mark.parametrize("failing", range(6))
+@pytest.mark.parametrize("failing", range(7))
 def test_refused_name_or_script_is_tolerated(failing: int) -> None:
     handshake = new_handshake()
     introduced(handshake)
-    for i in range(6):
+    for i in range(7):
         handshake.on_reply(ReplyError("NOPERM no") if i == failing else b"OK")
     assert (handshake.is_done, handshake.failure) == (True, None)
 
 
-@pytest.mark.parametrize("answered", [0, 7])
+@pytest.mark.parametrize("answered", [0, 8])
 def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
     handshake = new_handshake()
     if answered:
@@ -228,6 +226,33 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
         handshake.on_reply(b"OK")
     assert handshake.on_reply(b"OK") == b""
     assert handshake.failure == "a reply nobody asked for"
+
+
+@pytest.mark.parametrize(
+    ("known", "loaded"),
+    [
+        ([1, 1, 1], []),
+        ([1, 0, 1], [b"two"]),
+        ([0, 0, 0], [b"one", b"two", b"three"]),
+        ([1, 1], [b"three"]),
+        ([None, b"1", 2], [b"one", b"two", b"three"]),
+        (ReplyError("NOPERM no"), [b"one", b"two", b"three"]),
+        (b"OK", [b"one", b"two", b"three"]),
+    ],
+)
+def test_script_that_the_server_lacks_is_loaded_and_no_other(
+    known: object, loaded: list[bytes]
+) -> None:
+    """Seen: 1,000 waiters that connected again sent 15,010 SCRIPT LOADs in 20 s."""
+    handshake = new_handshake()
+    introduced(handshake)
+    for reply in (b"OK", b"info", [None, None]):
+        assert handshake.on_reply(reply) == b""
+    sent = commands_in(handshake.on_reply(known))
+    assert sent == [[b"SCRIPT", b"LOAD", source] for source in loaded]
+    for _ in loaded:
+        assert handshake.on_reply(b"sha") == b""
+    assert (handshake.is_done, handshake.failure) == (True, None)
 
 
 # ---- the commands that may stand for scripts
@@ -252,7 +277,7 @@ def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
 def test_server_tells_which_commands_it_has(reply: object, form: int) -> None:
     handshake = new_handshake()
     introduced(handshake)
-    for each in (b"OK", b"info", reply, b"sha", b"sha", b"sha"):
+    for each in (b"OK", b"info", reply, [1, 1, 1]):
         handshake.on_reply(each)
     assert (handshake.is_done, handshake.native) == (True, form)
 
@@ -268,12 +293,18 @@ RUN_ID = b"run_id:abc\r\nuptime_in_seconds:9\r\n"
 def asked(
     *, max_ttl_ns: int = 0, replies: tuple[object, ...], info: bytes = RUN_ID
 ) -> tuple[Handshake, list[list[bytes]]]:
-    """Answer all up to the probe so; return what is sent then."""
+    """Answer SCRIPT and the probe so; return what is sent then."""
     handshake = new_handshake(max_ttl_ns=max_ttl_ns, probe=PROBE, marker=MARKER)
     introduced(handshake)
-    for reply in (b"OK", info, [None, None], b"sha", b"sha", *replies[:-1]):
+    load, *probed = replies
+    exists = load if isinstance(load, ReplyError) else [1, 1, 1]
+    *first, last = b"OK", info, [None, None], exists, *probed
+    for reply in first:
         assert handshake.on_reply(reply) == b""
-    return handshake, commands_in(handshake.on_reply(replies[-1]))
+    sent = commands_in(handshake.on_reply(last))
+    if sent and sent[0][:2] == [b"SCRIPT", b"LOAD"]:
+        sent = [commands_in(handshake.on_reply(load)) for _ in sent][-1]
+    return handshake, sent
 
 
 def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
