@@ -77,7 +77,6 @@ cdef class Engine:
         tuple preparers=(), bytes key_prefix=None, key_error=ValueError,
     ):
         cdef Master master
-        cdef int place
         if self.masters is not None:
             raise RuntimeError("an engine is initialised once")
         if not 0 < len(endpoints) <= MAX_MASTERS:
@@ -102,17 +101,12 @@ cdef class Engine:
             )
             for i, endpoint in enumerate(endpoints)
         ]
-        by_address = [
-            (master.settings.server, master.settings.db, master.index)
-            for master in self.masters
-        ]
-        for place, (_, _, index) in enumerate(sorted(by_address)):
-            self.gate_order[place] = index
         for master in self.masters:
             self.links[master.index] = &master.link
             master.leaving = self.queues.leaving
         self.master_count = self.vote_count = len(self.masters)
         self.quorum = self.vote_count // 2 + 1
+        engine_rank(self)
         self.key_error = key_error
         routed = [master.routes for master in self.masters if master.routes is not None]
         self.is_routed = self.has_slots = len(routed) > 0

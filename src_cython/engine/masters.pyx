@@ -238,6 +238,23 @@ cdef tuple engine_figures(Master master):
     return (master.name, *[sum(column) for column in list(zip(*each))[1:]])
 
 
+cdef int engine_rank(Engine self) except -1:
+    # The order of the gates, by what all clients see alike. One cluster may have other
+    # seeds in each of them, so it is the smallest id of its nodes, replicas too. (Where
+    # that node leaves, some have the order of before for a while.)
+    cdef Master master
+    cdef list ranked = []
+    for master in engine_configured(self):
+        server = master.server
+        if master.routes is not None and master.routes.known:
+            smallest = <bytes>sorted(master.routes.known)[0]
+            server = "cluster", 0, smallest.decode("latin-1")
+        ranked.append((server, master.settings.db, master.index))
+    ranked.sort()
+    for place, (_, _, index) in enumerate(ranked):
+        self.gate_order[place] = index
+
+
 cdef int engine_take_routes(Engine self, Master of, int64_t now_ns) except -1:
     # There is another map, or it is seen to be old: nodes are made and opened, and the
     # releases that are deferred go to where their keys are.
@@ -245,6 +262,7 @@ cdef int engine_take_routes(Engine self, Master of, int64_t now_ns) except -1:
     cdef DeferredRelease each
     cdef list deferred
     cdef int at
+    engine_rank(self)
     for at in range(<int>len(home.routes.addresses)):
         node = <Master>home.routes.nodes[at]
         if routes_needs(home.routes, at):

@@ -336,10 +336,10 @@ cdef enum:
 cdef bytes MOVING = b"4"
 
 
-cdef inline bint gate_may_mark(Engine self, int gate) noexcept:
+cdef inline bint gate_may_mark(Engine self, int gate, bytes resource) noexcept:
     # Of two masters none is slower than a quorum. Who waits for many is in no hurry.
     return (
-        (<Master>self.masters[gate]).slowness.is_slow and self.master_count > 2
+        engine_at(self, gate, resource).slowness.is_slow and self.vote_count > 2
         and len(self.queues.by_resource) <= MARKED_MOST
     )
 
@@ -440,7 +440,7 @@ cdef tuple gate_question_arguments(
     cdef Round head = wait_queue_head(queue)
     cdef bytes how = (
         FIRST_QUESTION if not engine_at(self, gate, queue.resource).is_subscribed
-        else MOVING if gate_may_mark(self, gate)
+        else MOVING if gate_may_mark(self, gate, queue.resource)
         else PAUSED_ENTRY if turn_is_paused(head.turn)
         else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
         else NEW_ENTRY

@@ -27,7 +27,7 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
             not native_replaces(release, self.scripts)
         ):
             return False
-        master = <Master>self.masters[release.gate]
+        master = engine_at(self, release.gate, release.resource)
         if not release.is_held and (
             master.native == FORM_SCRIPT
             or release.closed_ns - master.gate_script_ns <= GATE_SCRIPT_NS
