@@ -365,6 +365,7 @@ class Engine:
     master_names: Final[tuple[str, ...]]
     is_awaited: Final[bool]
     states: Final[tuple[tuple[MasterState, str], ...]]
+    last_errors: Final[tuple[str, ...]]
     late_us: Final[tuple[int, ...]]
     def new_round(
         self,

@@ -65,14 +65,21 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
     within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
     votes = []
-    for name, (vote, text, elapsed_ms), late_us, (state, reason) in zip(
-        engine.master_names, round.votes(), engine.late_us, engine.states, strict=True
+    for name, (vote, text, elapsed_ms), late_us, (state, reason), last_error in zip(
+        engine.master_names,
+        round.votes(),
+        engine.late_us,
+        engine.states,
+        engine.last_errors,
+        strict=True,
     ):
         if vote is Vote.SILENT and not text:
             late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""
             text = f"no reply within {within_ms:.0f} ms{late}"
         elif vote is Vote.PENDING and round.verdict is Verdict.UNREACHABLE:
             text = NOT_AWAITED if state is MasterState.READY else text or reason
+            if reason and reason == last_error:  # it has failed, if not in this round
+                vote = Vote.FAILED
         votes.append(MasterVote(name, vote, text, elapsed_ms))
     return tuple(votes)
 

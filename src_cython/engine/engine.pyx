@@ -162,6 +162,11 @@ cdef class Engine:
         ])
 
     @property
+    def last_errors(self):
+        """Per master: why its last connection ended, or ""."""
+        return tuple([master.last_error for master in engine_faces(self)])
+
+    @property
     def late_us(self):
         """Per master: the time of its last reply that missed its deadline, else 0."""
         return tuple([master.late_us for master in engine_faces(self)])
