@@ -165,7 +165,10 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         there, nothing else. `on_lost`: as of `acquire`; with fencing `lease.fence` is
         the number of the term.
         """
-        return Campaign(self._candidate(Candidate, resource, ttl, on_lost))
+        if callable(resource):
+            encode_resource(resource)  # which refuses it
+        given = resource, ttl, None, encode_resource, asked(True, on_lost)
+        return Campaign(Candidate(self._driver, *given))
 
     # --- other calls ------------------------------------------------------------------
 

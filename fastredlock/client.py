@@ -202,7 +202,10 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         `break`, an exception and `close()` release at once. `on_lost`: as of `acquire`;
         with fencing `lease.fence` is the number of the term.
         """
-        return leading(self._candidate(Lock, resource, ttl, on_lost))
+        if callable(resource):
+            encode_resource(resource)  # which refuses it
+        keep = asked(True, on_lost)
+        return leading(Lock(self._driver, resource, ttl, None, encode_resource, keep))
 
     # --- other calls ------------------------------------------------------------------
 

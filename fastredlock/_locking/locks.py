@@ -328,18 +328,6 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
 
-    def _candidate(
-        self,
-        kind: type[BaseLock],
-        resource: str | bytes,
-        ttl: float | None,
-        on_lost: Callable[[Any, LeaseLostError], object] | None,
-    ) -> Any:
-        if callable(resource):
-            encode_resource(resource)  # which refuses it
-        keep = asked(True, on_lost)
-        return kind(self._driver, resource, ttl, None, encode_resource, keep)
-
     def _asked(
         self,
         ttl: float | None,

@@ -20,7 +20,6 @@ from .._locking.driver import Driver
 from .._locking.lock import BaseLock
 from .._locking.locks import BaseLocks
 from .._locking.loop_driver import LoopDriver
-from .._options.functions import name_methods
 from .._options.keys import encode_resource
 from .._options.masters import Endpoint
 from .._options.retry import refused, refused_type
@@ -186,9 +185,6 @@ class BaseMemoryLocks(BaseLocks[Any, Any, Any]):
     def _named(self, resource: str | bytes) -> str | bytes:
         is_given = resource is not DEFAULT_RESOURCE
         return resource if is_given else self._driver.settings.resource
-
-
-name_methods(BaseMemoryLocks, "MemoryLocks")
 
 
 class MemoryLocks(BaseMemoryLocks, FastRedlock):
