@@ -1,15 +1,17 @@
 """Count what holds the product together: circles, calls upward, classes, modes, lines.
 
-    python -m tools.house [--edges] [--tree DIR]
+    python -m tools.house [--tree DIR]
 
 A file of `src_cython` may call functions of the files above it in `_core.pyx`. A call
-of one below is *upward*; files that can reach each other by calls are a *circle*.
+of one below is *upward*; files that can reach each other by calls are a *circle*: the
+exit code is 1 if there is either, and they are listed.
 """
 
 from __future__ import annotations
 
 import argparse
 import re
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -106,10 +108,9 @@ def modes(root: Path) -> int:
     return sum(len(MODE.findall(_code(path))) for path in _of_calls(root))
 
 
-def main() -> None:
-    """Print the table."""
+def main() -> int:
+    """Print the table; return 1 if there is a circle or a call upward."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--edges", action="store_true", help="list the calls upward")
     parser.add_argument("--tree", type=Path, default=Path(__file__).parents[1])
     options = parser.parse_args()
     core = Core(options.tree)
@@ -121,11 +122,11 @@ def main() -> None:
     print(f"classes of leases, locks and their calls: {len(classes(options.tree))}")
     print(f"tests of a mode in the calls: {modes(options.tree)}")
     print(f"lines: {sum(counted.values()):,} {counted}")
-    if options.edges:
-        for circle in circles:
-            print("circle:", *circle)
-        for call in upward:
-            print(f"upward: {call.caller} -> {call.callee}: {call.function}")
+    for circle in circles:
+        print("circle:", *circle)
+    for call in upward:
+        print(f"upward: {call.caller} -> {call.callee}: {call.function}")
+    return 1 if circles or upward or not core.files else 0
 
 
 def _code(path: Path) -> str:
@@ -162,4 +163,4 @@ def _of_calls(root: Path) -> Iterator[Path]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -2,8 +2,7 @@
 
 On a phone and on a desktop. Prints and fails for a page that is wider than the screen,
 for an element that has to be scrolled sideways (but drawings of characters, `none`),
-and for a request to another host. Without a Chromium on PATH it notes that, and ends
-well.
+and for a request to another host; and if there is no Chromium on PATH.
 """
 
 from __future__ import annotations
@@ -83,8 +82,8 @@ class Handler(SimpleHTTPRequestHandler):
 def main(site: Path) -> int:
     """Look at every page; return 1 if something was found."""
     if browser() is None:
-        print("screens: left out, no chromium is on PATH")
-        return 0
+        print("screens: no chromium is on PATH")
+        return 1
     pages = [f"/{path.relative_to(site)}" for path in sorted(site.rglob("*.html"))]
     found = looked_at(site, pages)
     print(*found, sep="\n", end="\n" if found else "")

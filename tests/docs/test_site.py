@@ -239,6 +239,13 @@ def test_constructors_that_are_left_out_are_of_classes_in_the_reference() -> Non
 # --- the screens ----------------------------------------------------------------------
 
 
+def test_screens_when_there_is_no_browser_then_end_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert screens.main(tmp_path) == 1
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(screens.browser() is None, reason="no chromium is on PATH")
 def test_screens_find_what_is_too_wide_and_what_is_asked_of_others(

@@ -78,18 +78,16 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--only", default="", help="cases with this word")
     given = parser.parse_args()
-    failed = 0
+    failed, cases = 0, [case for case in CASES if given.only in case]
     with TemporaryDirectory(prefix="raising-") as name:
         build(Path(name))
-        for case in CASES:
-            if given.only not in case:
-                continue
+        for case in cases:
             try:
                 print(case, run(Path(name), case, given.seconds, given.seed), sep=": ")
             except (CalledProcessError, TimeoutExpired) as error:
                 failed += 1
                 print(case, f"FAILED, seed {given.seed}", error.stdout, sep="\n")
-    return failed
+    return 1 if failed or not cases else 0
 
 
 if __name__ == "__main__":

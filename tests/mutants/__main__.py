@@ -2,9 +2,10 @@
 
     python -m tests.mutants [--only WORD] [--simulated]
 
-Prints a line per mutant; exit code 1 if one survives or is stale. Tests that fail
-without any mistake are named and left out. Or prints what the simulator alone says of
-those that it has to find, with the promise and the seed that show it.
+Prints a line per mutant; exit code 1 if one survives or is stale, if there is none,
+or if a test fails without any mistake: it is named and left out. Or prints what the
+simulator alone says of those that it has to find, with the promise and the seed that
+show it; exit code 1 if it says nothing of one.
 """
 
 from __future__ import annotations
@@ -44,15 +45,17 @@ def main() -> int:
         print(f"{'mutant':52} {'s':>5}  caught by")
         survivors = sum(not is_caught(workshop, mutant) for mutant in chosen)
     print(f"{len(chosen)} mutants, {survivors} survived")
-    return 1 if survivors else 0
+    return 1 if survivors or workshop.left_out or not chosen else 0
 
 
 def simulate_each(workshop: Workshop, chosen: list[Mutant]) -> int:
-    """Return 0: which mistakes the simulator alone finds is for the reader."""
+    """Say what it finds of each; return 1 if it finds nothing of one."""
+    is_blind = not chosen
     for mutant in workshop.build_together(chosen):
         said = workshop.with_mistake(mutant, workshop.simulate)
         print(f"| {mutant.name} | {said} |", flush=True)
-    return 0
+        is_blind = is_blind or not said.startswith("seed ")
+    return int(is_blind)
 
 
 def is_caught(workshop: Workshop, mutant: Mutant) -> bool:

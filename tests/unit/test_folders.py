@@ -1,10 +1,13 @@
 """The files of the core: a function's name tells in which one it stands."""
 
 import re
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
+from tools import house
 from tools.house import Core
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -73,6 +76,21 @@ def test_file_of_the_core_calls_no_function_that_is_defined_further_down() -> No
 
 def test_files_of_the_core_when_they_call_each_other_then_not_in_a_circle() -> None:
     assert Core(ROOT).circles() == []
+
+
+@pytest.mark.parametrize("is_planted", [False, True])
+def test_house_when_a_call_upward_is_planted_then_it_ends_with_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_planted: bool
+) -> None:
+    """And with a circle, for that file calls the first one in some way."""
+    shutil.copytree(SOURCE, tmp_path / "src_cython")
+    core = Core(ROOT)
+    last = next(name for name, home in core.home.items() if home == core.files[-1])
+    if is_planted:
+        with (tmp_path / "src_cython" / core.files[0]).open("a") as first:
+            first.write(f"\n\ncdef object planted():\n    return {last}()\n")
+    monkeypatch.setattr(sys, "argv", ["house", "--tree", str(tmp_path)])
+    assert house.main() == is_planted
 
 
 def test_every_folder_of_tests_is_run(pytestconfig: pytest.Config) -> None:
