@@ -66,7 +66,7 @@ def contended(request: pytest.FixtureRequest) -> Iterator[Measured]:
 def test_contention(benchmark: Any, contended: Measured, library: str) -> None:
     masters, runs = contended
     if missing := _missing(library):
-        pytest.skip(f"no module {missing}: pip install -e '.[bench]'")
+        pytest.skip(f"no module {missing}: pip install -e '.[test]' --group bench")
     unit = "tasks" if library == ASYNCIO else "threads"
     benchmark.group = f"grants of one lock to many callers, N = {masters}"
     benchmark.name = f"{library}, {CALLERS[library]} {unit}"

@@ -102,7 +102,7 @@ def _measured(entries: list[str], urls: list[str]) -> Measured:
 def _report(benchmark: Any, measured: Measured, entry: str) -> None:
     able, _, rounds, notes = measured
     if missing := contestant_of(entry).missing():
-        pytest.skip(f"no module {missing}: pip install -e '.[bench]'")
+        pytest.skip(f"no module {missing}: pip install -e '.[test]' --group bench")
     if entry not in able:
         pytest.skip("these servers have no DELIFEQ: Valkey has, from 9.0")
     if entry not in rounds[0]:

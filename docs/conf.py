@@ -1,4 +1,5 @@
-"""The site of docs/: `pip install '.[docs]'`, then `sphinx-build -W docs build/site`.
+"""The site of docs/: `pip install . --group docs`, then
+`sphinx-build -W docs build/site`.
 
 The pages are plain Markdown, for GitHub as well; the site's own are index.md (the
 navigation) and the names of api.md. Nothing is loaded from other hosts.

@@ -7,6 +7,7 @@ import signal
 from collections.abc import Callable, Generator, Iterator
 from contextlib import ExitStack
 from functools import partial
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -47,6 +48,20 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
         gc.collect()
         gc.freeze()
+
+
+@pytest.hookimpl(wrapper=True)
+def without_lupa(item: pytest.Item) -> Generator[None, object, object]:
+    """Leave out what runs in memory if lupa is not installed: it has few wheels."""
+    try:
+        return (yield)
+    except ImportError as error:
+        if "fastredlock[memory]" in str(error) and find_spec("lupa") is None:
+            pytest.skip("no lupa is installed")
+        raise
+
+
+pytest_runtest_setup = pytest_runtest_call = without_lupa
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Check that an sdist has every file of the repository: its tests must run from it.
 
-And that its description, the README, has no relative link: an index shows it.
+And that its description, the README, has no relative link and none to a branch: an
+index shows it.
 
 python -m tools.sdist FILE.tar.gz
 """
@@ -15,12 +16,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 RELATIVE = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
+MOVES = re.compile(r"\]\(([^)]+/blob/main/[^)]+)\)")
 
 
 def main() -> int:
     sdist = Path(sys.argv[1])
     found = [f"not in the sdist: {name}" for name in tracked() - contained(sdist)]
     found += [f"a relative link: {link}" for link in RELATIVE.findall(described(sdist))]
+    found += [f"a link of a branch: {link}" for link in MOVES.findall(described(sdist))]
     print(*sorted(found), sep="\n", end="\n" if found else "")
     return 1 if found else 0
 

@@ -85,7 +85,6 @@ def built(python: str, target: Target) -> Path:
         **os.environ,
         "CC": command,
         "LDSHARED": f"{command} -shared",
-        "LDFLAGS": "-s",  # no symbols of a debugger
         "PYTHONWARNINGS": "ignore",  # setup.py is deprecated as a command
         "_PYTHON_HOST_PLATFORM": f"linux-{target.machine}",
         "SETUPTOOLS_EXT_SUFFIX": suffix(python, target),
@@ -122,6 +121,8 @@ def quiet(*argv: str | Path) -> str:
 def suffix(python: str, target: Target) -> str:
     """Return how this interpreter calls an extension there."""
     here = subprocess.check_output([python, "-c", SUFFIX], text=True).strip()
+    if "t-" in here:  # pip compiles it there, and its users read docs/support.md
+        raise SystemExit(f"no wheel for a free-threaded CPython: {python}")
     interpreter = here.split("-")[1]  # .cpython-311-x86_64-linux-gnu.so
     return f".cpython-{interpreter}-{target.machine}-linux-{target.libc}.so"
 

@@ -346,7 +346,7 @@ def runtime() -> tuple[Any, Callable[[bytes], Any]]:
     except ImportError as error:
         raise ImportError(
             "masters in memory run the Lua scripts by lupa: "
-            "pip install 'fastredlock[testing]'"
+            "pip install 'fastredlock[memory]'"
         ) from error
     lua = LuaRuntime(encoding=None, register_eval=False, register_builtins=False)
     return lua, cache(lua.execute(COMPILE))

@@ -193,7 +193,7 @@ def test_masters_in_memory_without_lupa_then_name_its_extra(
     runtime.cache_clear()
     monkeypatch.setitem(sys.modules, "lupa.lua51", None)
     for enter in (MemoryLocks, in_memory().__enter__):
-        with pytest.raises(ImportError, match=r"install 'fastredlock\[testing\]'"):
+        with pytest.raises(ImportError, match=r"install 'fastredlock\[memory\]'"):
             enter()
     assert FastRedlock._new_driver is Driver
 

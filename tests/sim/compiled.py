@@ -66,7 +66,7 @@ def build() -> Path:
     if folder.exists():
         return folder
     if importlib.util.find_spec("Cython") is None:
-        sys.exit("--compiled needs Cython: pip install -e '.[dev]'")
+        sys.exit("--compiled needs Cython: pip install -e '.[test]' --group dev")
     print(f"building {folder}", file=sys.stderr)
     unfinished = folder.with_name(f"{folder.name}.{os.getpid()}")
     package = unfinished / "tests" / "sim"
