@@ -26,7 +26,7 @@ CANNOT = 77  # as automake's: it was left out
 MIRROR = re.compile(r"^(?:URIs:|deb) .*?(https?://\S+)", re.MULTILINE)
 SETTINGS = (  # of this machine: names, certificates, where pip finds packages
     *("etc/hosts", "etc/resolv.conf", "etc/ssl/certs/ca-certificates.crt"),
-    *("etc/pip.conf", "etc/xdg/pip/pip.conf", "root/.config/pip/pip.conf"),
+    *("etc/pip.conf", "etc/xdg/pip", "root/.config/pip"),
 )
 INSIDE = """
 mount -t proc proc "$0/proc" && mount --rbind /dev "$0/dev" &&
@@ -66,10 +66,12 @@ def make(root: Path) -> None:
     # The keys of newer releases are not known here; nothing is released from this root.
     argv = ["debootstrap", "--no-check-gpg", "--variant=minbase", f"--include={TOOLS}"]
     quiet([*argv, releases[0], str(root), mirror, script])
-    for name in SETTINGS:
-        if Path("/", name).exists():
-            (root / name).parent.mkdir(parents=True, exist_ok=True)
-            shutil.copy(Path("/", name), root / name)
+    for given in (Path("/", name) for name in SETTINGS):
+        for path in [given, *given.rglob("*")]:
+            if path.is_file():
+                copied = root / path.relative_to("/")
+                copied.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy(path, copied)
     (root / "etc/apt/sources.list").unlink(missing_ok=True)  # debootstrap's
     lists = root / "etc/apt/sources.list.d"
     for release in releases:
