@@ -22,6 +22,7 @@ _COMMANDS = {
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line (default: `sys.argv`); return the exit status."""
     words = sys.argv[1:] if arguments is None else [*arguments]
+    _open_streams()
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):  # a terminal may not show every name
             stream.reconfigure(errors="backslashreplace")
@@ -31,8 +32,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 return _without_command(words)
             return _run(words[0], words[1:])
         finally:
-            if sys.stdout is not None:  # it was closed
-                sys.stdout.flush()
+            sys.stdout.flush()
     except KeyboardInterrupt:  # before a command looks after signals itself
         return 130
     except BrokenPipeError:  # `fastredlock demo | head`
@@ -53,8 +53,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _discard_output() -> None:
     # What is left to be written would fail again at the end of the interpreter.
-    if sys.stdout is not None:
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _open_streams() -> None:
+    """Let no socket get the number of a stream that is closed; an answer to it fails.
+
+    A master would read what is written to that number. A command that is run still
+    finds it closed.
+    """
+    while (fd := os.open(os.devnull, os.O_RDONLY)) <= 2:
+        pass
+    os.close(fd)
+    if sys.stdout is None:
+        sys.stdout = open(1, "w", closefd=False)  # noqa: SIM115
+    if sys.stderr is None:  # print() would take the other one
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115
 
 
 def _run(command: str, words: Sequence[str]) -> int:

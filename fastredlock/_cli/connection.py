@@ -33,6 +33,8 @@ class Connection:
     def __init__(self, endpoint: Endpoint, timeout: float = TIMEOUT) -> None:
         self.name = endpoint.name
         self._reader = hiredis.Reader()
+        # Of a server that ends the connection before it answers.
+        self._question = "" if endpoint.tls else ": does this port want rediss://?"
         try:
             self._socket = _connected(endpoint, timeout)
         except TimeoutError:
@@ -76,7 +78,9 @@ class Connection:
             text = f"no reply to {words[0]}: paused or overloaded?"
             raise ServerError(text) from None
         except OSError as error:
-            raise ServerError(f"{words[0]}: {error.strerror or error}") from None
+            text = f"{words[0]}: {error.strerror or error}{self._question}"
+            raise ServerError(text) from None
+        self._question = ""
         if isinstance(reply, hiredis.ReplyError) and str(reply).startswith(LAST):
             raise ServerError(refusal_text(reply))
         return reply
@@ -87,7 +91,7 @@ class Connection:
             while (reply := self._reader.gets()) is False:
                 received = self._socket.recv(65536)
                 if not received:
-                    raise ServerError("the server closed the connection")
+                    raise ConnectionResetError("the server closed the connection")
                 self._reader.feed(received)
         except hiredis.ProtocolError:
             if received[:1] == b"\x15":  # an alert record: RFC 8446, section 5.1

@@ -341,7 +341,7 @@ class _Master:
         self.failure = ""
         self._endpoint = endpoint
         self._connection: Connection | None = None
-        self._cursor: object = 0
+        self._cursor = b""  # from the start
         inspect = with_prefix(INSPECT, prefix).replace(b"KEYS[1]", b"key")
         self._script = (
             b"local function inspect(key)\n%b\nend\nlocal found = {}\nfor i, key in "
@@ -358,7 +358,7 @@ class _Master:
         if not self.has_more:
             return []
         options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
-        reply = self._ask("SCAN", self._cursor, *options)
+        reply = self._ask("SCAN", self._cursor or b"0", *options)
         if reply is None:
             return []
         names: list[bytes]

@@ -123,6 +123,8 @@ def _under_lock(
     except AcquireError as error:
         if is_refused(error.votes):
             error.hint = "no wait cures that: `fastredlock check --key NAME` says more"
+        elif "unreachable_tries" in error.hint:
+            error.hint = "given up by --unreachable-tries, or that of the TOML file"
         raise CommandError(str(error), Status.UNREACHABLE) from None
     except LeaseLostError:
         if ended is None:

@@ -460,6 +460,8 @@ def masters_in(text: str, source: str = "") -> tuple[str, ...]:
     """Return the URLs in a list with commas; `source` begins the error."""
     urls: list[str] = []
     for part in map(str.strip, text.split(",")):
+        if "://" in part.replace(" ", ";").partition(";")[2]:  # as those of Celery
+            raise ConfigurationError(f"{source}write a comma between two URLs")
         last = urls[-1].lower() if urls else ""
         of_many = "+sentinel://" in last or "+cluster://" in last
         if part and "://" not in part and of_many and last.count("/") == 2:

@@ -95,6 +95,8 @@ def test_masters_when_a_url_is_wrong_then_says_which_and_not_its_password(
         (["who"], "required: NAME"),
         (["list", "--most", "0", "*"], "'0' is not a number from 1 on"),
         (["check", "--masters", "redis://a,,redis://b"], "one of the URLs is empty"),
+        (["who", "--masters", "redis://a;redis://b", KEY], "write a comma between two"),
+        (["who", "--masters", "redis://a redis://b", KEY], "write a comma between two"),
         (["servers", "--count", "0"], "'0' is not within 1..25"),
         (["demo", "--workers", "1"], "'1' is not within 2..64"),
         (["demo", "--seconds", "nan"], "'nan' is not within 1..3600"),

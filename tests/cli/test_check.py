@@ -303,6 +303,19 @@ def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
     assert "certificate verify failed" in strange
 
 
+def test_check_when_a_tls_port_is_asked_in_plain_then_asks_for_rediss(
+    call: Call, certificates: Certificates
+) -> None:
+    with tls_master(certificates) as (_, port):
+        status, out = check(call, f"redis://127.0.0.1:{port}")
+    assert status == 2
+    assert "rediss://" in out.splitlines()[-1]
+    with Stranger(b"") as stranger:
+        host, port = stranger.address
+        status, out = check(call, f"redis://{host}:{port}")
+    assert out.splitlines()[-1].endswith(": does this port want rediss://?")
+
+
 def test_check_when_a_name_has_a_final_dot_then_its_certificate_is_of_it_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

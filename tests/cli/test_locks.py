@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 import time
 from contextlib import closing
 
@@ -15,6 +17,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, settled_values, values
+from tests.support.processes import environment_of_children
 from tests.support.waiting import wait_until
 
 from .conftest import Call, Start, as_user
@@ -353,3 +356,45 @@ def test_commands_when_keys_have_a_prefix_then_know_locks_by_their_names(
     assert values(servers[:3], f"a*:{KEY}") == [None] * 3
     assert values(servers[:3], f"ab:{KEY}") == [b"another's"] * 3
     assert call("run", *option, KEY, "--", "true")[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "out", "err"),
+    [
+        (f"who {KEY} >&-", 71, "", "fastredlock: [Errno 9] Bad file descriptor\n"),
+        ("list >&-", 71, "", "fastredlock: [Errno 9] Bad file descriptor\n"),
+        (f"who {KEY} <&- >&- 2>&-", 71, "", ""),
+        (f"run -n {KEY} true 2>&-", 1, "", ""),
+        (r"run other $(printf 'DEL orders:42\r\n') <&- >&- 2>&-", 127, "", ""),
+        ("run other sh -c ': >&2' 2>&-", 2, "", ""),
+    ],
+)
+def test_command_when_a_stream_is_closed_then_no_answer_is_lost_or_sent_to_a_master(
+    urls: list[str], servers: Servers, words: str, status: int, out: str, err: str
+) -> None:
+    """Seen: status 1 as of a lock that is free; a socket that had the number."""
+    tool = f"{sys.executable} -bb -m fastredlock"
+    environment = environment_of_children() | {
+        "FASTREDLOCK_MASTERS": ",".join(urls[:3])
+    }
+    with FastRedlock(urls[:3]) as locks:
+        lease = granted(locks.acquire(KEY, ttl=60))
+        ended = subprocess.run(
+            ["sh", "-c", f"{tool} {words}"], text=True, capture_output=True,
+            env=environment,
+        )  # fmt: skip
+        assert (ended.returncode, ended.stdout, ended.stderr) == (status, out, err)
+        assert settled_values(servers[:3], [lease.token] * 3) == [lease.token] * 3
+
+
+def test_list_when_bytes_are_never_compared_with_others_then_lists(
+    urls: list[str],
+) -> None:
+    words = [sys.executable, "-bb", "-m", "fastredlock", "list"]
+    environment = environment_of_children() | {
+        "FASTREDLOCK_MASTERS": ",".join(urls[:3])
+    }
+    with FastRedlock(urls[:3]) as locks, locks.lock(KEY):
+        ended = subprocess.run(words, text=True, capture_output=True, env=environment)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert ended.stdout.startswith(f"'{KEY}' is held by ")
