@@ -20,6 +20,7 @@ from tempfile import TemporaryDirectory
 from xml.etree import ElementTree
 
 from fastredlock.testing import LocalMasters
+from fastredlock.testing._local import _EMBEDDED, _find_embedded
 
 # They replace the clock of the library's module, and look at it.
 FAKE_CLOCK = {
@@ -28,7 +29,7 @@ FAKE_CLOCK = {
     "tests.test_asyncio.test_lock.TestLock.test_blocking_timeout[single]",
     "tests.test_asyncio.test_lock.TestLock.test_blocking_timeout[pool]",
 }
-EXPECTED: dict[str, set[str]] = {"redis": FAKE_CLOCK}
+EXPECTED: dict[str, set[str]] = {"redis": FAKE_CLOCK, "valkey": set()}
 FILES = "tests/test_lock.py", "tests/test_asyncio/test_lock.py"
 
 
@@ -40,7 +41,8 @@ def main() -> None:
 
 def runs(library: str) -> bool:
     """Return whether only those tests fail that are expected to."""
-    with TemporaryDirectory() as name, LocalMasters(1) as masters:
+    server = _find_embedded(*_EMBEDDED[0]) if library == "valkey" else None
+    with TemporaryDirectory() as name, LocalMasters(1, server=server) as masters:
         folder = fetched(library, Path(name))
         for file in FILES:
             swap(folder / file, library)

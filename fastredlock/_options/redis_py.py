@@ -378,6 +378,9 @@ class _Recorded:
         self.sent.append((command, place))
         return self
 
+    def _get_from_local_cache(self, *_: Any) -> None:
+        """Return nothing, as valkey-py's does without its cache."""
+
     def call_with_retry(self, attempt: Callable[[], Any], *_: Any, **__: Any) -> Any:
         return attempt()
 

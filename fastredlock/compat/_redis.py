@@ -2,18 +2,18 @@
 
 The client's settings are copied and its sockets left alone. redis-py repeats a command
 when its connection broke; so do we, three times in all. `locks` is a FastRedlock,
-blocking or awaitable, `lease` one of its leases.
+blocking or awaitable, `lease` one of its leases. `errors` is the module of exceptions
+of the client's library, redis-py or valkey-py; the other need not be installed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from importlib import import_module
 from os import urandom
 from typing import Any, TypeVar
 from weakref import WeakSet
-
-from redis import exceptions
 
 from .. import (
     AcquireError,
@@ -46,13 +46,13 @@ unanswered_releases: WeakSet[Any] = WeakSet()
 # so their token must not be used again, however a later try ended.
 unsettled: WeakSet[Any] = WeakSet()
 
-_ERRORS: dict[str, type[exceptions.RedisError]] = {
-    "NOAUTH": exceptions.AuthenticationError,
-    "WRONGPASS": exceptions.AuthenticationError,
-    "NOPERM": exceptions.NoPermissionError,
-    "LOADING": exceptions.BusyLoadingError,
-    "OOM": exceptions.OutOfMemoryError,
-    "READONLY": exceptions.ReadOnlyError,
+_ERRORS = {
+    "NOAUTH": "AuthenticationError",
+    "WRONGPASS": "AuthenticationError",
+    "NOPERM": "NoPermissionError",
+    "LOADING": "BusyLoadingError",
+    "OOM": "OutOfMemoryError",
+    "READONLY": "ReadOnlyError",
 }
 _LATE = "owed a reply", "no answer to the handshake"  # of a server that has paused
 
@@ -77,6 +77,18 @@ def encoded(client: Any, value: object) -> bytes:
     return bytes(owner.get_encoder().encode(value))
 
 
+def errors_of(client: Any) -> Any:
+    """Return the module of exceptions of a client's library."""
+    roots = {base.__module__.partition(".")[0] for base in client.__class__.__mro__}
+    return import_module(f"{'valkey' if 'valkey' in roots else 'redis'}.exceptions")
+
+
+def base_of(errors: Any) -> type[Exception]:
+    """Return the class of all its errors."""
+    base: type[Exception] = errors.ResponseError.__base__
+    return base
+
+
 def draw_token() -> bytes:
     """Draw 16 bytes in hex: as long as redis-py's uuid1().hex, and not predictable."""
     return urandom(16).hex().encode()
@@ -86,7 +98,7 @@ def draw_token() -> bytes:
 
 
 def take(
-    granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float
+    errors: Any, granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float
 ) -> Steps[Any]:
     """Try once to take the key with this token; return a lease, None if others hold it.
 
@@ -97,23 +109,23 @@ def take(
     try:
         return (yield partial(noted, granted, locks, key, ttl))
     except QuorumUnreachableError as error:
-        raise redis_error(error) from error
+        raise redis_error(errors, error) from error
     except ValidityExhaustedError as error:
-        raise exceptions.TimeoutError(str(error)) from error
+        raise errors.TimeoutError(str(error)) from error
     except TokenReusedError as error:
-        raise not_settled(error) from error
+        raise not_settled(errors, error) from error
     finally:
         token_source.reset(mark)
 
 
-def try_again(attempt: Callable[[], Any]) -> Steps[Any]:
+def try_again(errors: Any, attempt: Callable[[], Any]) -> Steps[Any]:
     """Make an attempt; again where too few masters could answer, as redis-py does."""
     failure: Any = None
     for pause in PAUSES:
         yield pause
         try:
             return (yield attempt)
-        except exceptions.RedisError as error:
+        except base_of(errors) as error:
             cause = error.__cause__
             if isinstance(cause, QuorumUnreachableError):
                 failure = error
@@ -122,7 +134,7 @@ def try_again(attempt: Callable[[], Any]) -> Steps[Any]:
     raise failure
 
 
-def ask(locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
+def ask(errors: Any, locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
     """Return the holders once a quorum has answered; raise redis-py's errors."""
     for pause in PAUSES:
         yield pause
@@ -130,10 +142,11 @@ def ask(locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
         if answered(votes):
             return votes
     each = "; ".join(map(str, votes))
-    raise _class_of(votes)(f"{printable(key)}: fewer than a quorum answered [{each}]")
+    text = f"{printable(key)}: fewer than a quorum answered [{each}]"
+    raise _class_of(errors, votes)(text)
 
 
-def prolong(lease: Any, ttl: float) -> Steps[bool]:
+def prolong(errors: Any, lease: Any, ttl: float) -> Steps[bool]:
     """Set the ttl (s) anew; return False if the lease was lost."""
     for pause in PAUSES:
         yield pause
@@ -145,10 +158,10 @@ def prolong(lease: Any, ttl: float) -> Steps[bool]:
         unsettled.add(lease)
         if answered(failure.votes) or not failure.votes:
             return False
-    raise redis_error(failure) from failure
+    raise redis_error(errors, failure) from failure
 
 
-def give_back(lease: Any) -> Steps[bool]:
+def give_back(errors: Any, lease: Any) -> Steps[bool]:
     """Release; return False if it was lost before.
 
     Raises if it is not confirmed. It may then be called again.
@@ -164,7 +177,7 @@ def give_back(lease: Any) -> Steps[bool]:
         unsettled.add(lease)
         if was_valid:
             unanswered_releases.add(lease)
-    raise exceptions.ConnectionError(
+    raise errors.ConnectionError(
         f"{printable(lease.resource)}: release not confirmed by a quorum; it goes out "
         "again to masters that come back, and may be tried again"
     )
@@ -182,30 +195,30 @@ def is_held(votes: Sequence[MasterVote]) -> bool:
 
 
 def redis_error(
-    error: AcquireError | LeaseLostError | NotExtendedError,
-) -> exceptions.RedisError:
-    return _class_of(error.votes)(str(error))
+    errors: Any, error: AcquireError | LeaseLostError | NotExtendedError
+) -> Any:
+    return _class_of(errors, error.votes)(str(error))
 
 
-def not_settled(error: TokenReusedError) -> exceptions.RedisError:
+def not_settled(errors: Any, error: TokenReusedError) -> Any:
     """Return the error of an id or token that was given, and given again too early."""
-    return exceptions.ConnectionError(
+    return errors.ConnectionError(
         f"{printable(error.resource)}: not acquired: the release of the last lock with "
         "this id or token is not confirmed, and would delete the new one; try again "
         "later, or with another"
     )
 
 
-def _class_of(votes: Iterable[MasterVote]) -> type[exceptions.RedisError]:
+def _class_of(errors: Any, votes: Iterable[MasterVote]) -> Any:
     failed = [vote for vote in votes if vote.vote in (Vote.FAILED, Vote.SILENT)]
     for vote in failed:
         code = _code_of(vote.text or "")
         if vote.vote is Vote.FAILED and code.isupper():
-            return _ERRORS.get(code, exceptions.ResponseError)
+            return getattr(errors, _ERRORS.get(code, "ResponseError"))
     late = [(vote.text or "").startswith(_LATE) for vote in failed]
     if any(late) or any(vote.vote is Vote.SILENT for vote in failed):
-        return exceptions.TimeoutError
-    return exceptions.ConnectionError
+        return errors.TimeoutError
+    return errors.ConnectionError
 
 
 def _code_of(text: str) -> str:

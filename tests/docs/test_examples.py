@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 import redis
+import redis.asyncio
 
 from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock.testing import LocalMasters
@@ -19,6 +20,13 @@ from tests.support.waiting import settled
 from .documents import DOCUMENTS, README, ROOT, blocks, name_of
 
 PORTS = (7001, 7002, 7003)  # that the documents write
+
+
+@pytest.fixture(autouse=True)
+def own_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give redis-py's clients their own locks again, where a page has changed that."""
+    for client in (redis.Redis, redis.asyncio.Redis):
+        monkeypatch.setattr(client, "lock", client.lock)
 
 
 @pytest.fixture(scope="module")

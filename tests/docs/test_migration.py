@@ -99,7 +99,7 @@ def shop(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     """Import the page's module of a client as `shop.redis`; return the settings."""
     settings: dict[str, Any] = {}
     for block in blocks(FOLDER / "redis-py.md", "python"):
-        if "partialmethod" in block:
+        if "class Redis(" in block:
             monkeypatch.setitem(sys.modules, "shop", ModuleType("shop"))
             module = ModuleType("shop.redis")
             exec(block, module.__dict__)

@@ -185,8 +185,8 @@ def test_module_imports_nothing_that_must_be_installed(module: str) -> None:
         names -= {"hiredis", "lupa"}  # the core has it; the extra `testing`
     if module.startswith(("compat", "_endpoints.")):
         names.discard("redis")  # users of redis-py have it
-    if module == "compat.redis_lock.django_cache":
-        names -= {"django", "django_redis"}  # users of their cache have them
+    if module.startswith("compat.redis_lock."):
+        names -= {"django", "django_redis", "django_valkey"}  # their users have them
     assert names <= sys.stdlib_module_names
 
 

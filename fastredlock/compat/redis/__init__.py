@@ -16,8 +16,6 @@ from functools import partial
 from logging import Logger, getLogger
 from typing import Any, Literal
 
-from redis.exceptions import RedisError
-
 from ... import FastRedlock, FastRedlockError
 from ..._steps import run
 from .._redis import patient_locks
@@ -52,7 +50,7 @@ class Lock(BaseLock[Literal[True]]):
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             self.release()
-        except RedisError as error:
+        except self._error_base as error:
             if exc_value is None and self._is_to_raise(error):
                 raise
             logger.warning(NOT_RAISED, error)
@@ -71,7 +69,7 @@ class Lock(BaseLock[Literal[True]]):
         sleep, drawn = self.sleep if sleep is None else sleep, list[bytes]()
         try:
             return run(self._acquire(sleep, blocking, blocking_timeout, token, drawn))
-        except (RedisError, FastRedlockError):
+        except (self._error_base, FastRedlockError):
             raise  # of a try that is rolled back
         except BaseException:
             if drawn:  # its lease may have been lost on the way here

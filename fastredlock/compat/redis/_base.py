@@ -11,16 +11,16 @@ from time import monotonic
 from types import SimpleNamespace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
-from redis.exceptions import LockError, LockNotOwnedError, RedisError
-
 from ... import NO_EXPIRY, ConfigurationError
 from ..._options.redis_py import key_sent
 from ..._steps import Steps
 from .._common import look_at, shared_locks, times_left_ms
 from .._redis import (
     ask,
+    base_of,
     draw_token,
     encoded,
+    errors_of,
     give_back,
     is_held,
     prolong,
@@ -136,14 +136,16 @@ class BaseLock(Generic[R]):
         self._redis = redis
         self._clients = list(redis) if isinstance(redis, list | tuple) else [redis]
         self._connect()
+        self._errors = errors_of(self._clients[0])
+        self._error_base = base_of(self._errors)
 
     def _connect(self) -> None:
+        self._locks: Any = shared_locks(self._new_locks, self._clients)
         keys = {key_sent(client, self.name) for client in self._clients}
         if len(keys) > 1:
             raise ConfigurationError(f"its clients lock different keys: {keys}")
         # A client's class may put a prefix before it; and a user may set the name.
         self._named = self.name, keys.pop()
-        self._locks: Any = shared_locks(self._new_locks, self._clients)
 
     # --- scripts that users have set --------------------------------------------------
 
@@ -214,7 +216,7 @@ class BaseLock(Generic[R]):
                 drawn[:] = (token,)
             return self.do_acquire(token)
 
-        is_taken: bool = yield from try_again(attempt)
+        is_taken: bool = yield from try_again(self._errors, attempt)
         if is_taken:
             self.local.token = token
         return is_taken
@@ -223,7 +225,9 @@ class BaseLock(Generic[R]):
         try:
             yield from look_at(self._clients)
             self._connect()
-            lease = yield from take([], self._locks, self._key(), token, self._ttl())
+            lease = yield from take(
+                self._errors, [], self._locks, self._key(), token, self._ttl()
+            )
         except ConfigurationError as error:
             raise self._error(str(error)) from error
         if lease is not None:
@@ -231,10 +235,10 @@ class BaseLock(Generic[R]):
         return lease is not None
 
     def _locked(self) -> Steps[bool]:
-        return is_held((yield from ask(self._locks, self._key())))
+        return is_held((yield from ask(self._errors, self._locks, self._key())))
 
     def _owned(self) -> Steps[bool]:
-        votes = yield from ask(self._locks, self._key())
+        votes = yield from ask(self._errors, self._locks, self._key())
         token = self._token()  # text, which a user has set, is nobody's in redis-py
         return isinstance(token, bytes) and bool(times_left_ms(votes, token))
 
@@ -249,7 +253,7 @@ class BaseLock(Generic[R]):
             )
         try:
             yield partial(self.do_release, token)
-        except LockNotOwnedError:
+        except self._errors.LockNotOwnedError:
             raise
         except BaseException:  # not confirmed: it may be tried again
             if local.token is None:
@@ -263,14 +267,14 @@ class BaseLock(Generic[R]):
             is_released = yield partial(self._run, "release", token)
         else:
             lease = self._lease_of(token) or self._adopted(token)
-            is_released = yield from give_back(lease)
+            is_released = yield from give_back(self._errors, lease)
         if not is_released:
             raise self._not_owned("release")
 
     def _extend(self, added: float, replace_ttl: bool) -> Steps[Literal[True]]:
         ttl_ms = int(added * 1000)
         if not (replace_ttl or self._is_set("extend")):
-            votes = yield from ask(self._locks, self._key())
+            votes = yield from ask(self._errors, self._locks, self._key())
             token = encoded(self._clients[0], self._token_or("extend"))
             left = min(times_left_ms(votes, token), default=-1)
             if left < 0:  # lost, or without expiry
@@ -293,7 +297,7 @@ class BaseLock(Generic[R]):
             if is_set:
                 is_prolonged = yield partial(self._run, what, token, ttl_ms, *flag)
             else:
-                is_prolonged = yield from prolong(lease, ttl_ms / 1000)
+                is_prolonged = yield from prolong(self._errors, lease, ttl_ms / 1000)
         except ConfigurationError as error:
             raise self._error(str(error)) from error
         if not is_prolonged:
@@ -353,15 +357,17 @@ class BaseLock(Generic[R]):
         if not self.timeout:  # redis-py sends 0 as a time, which deletes the key
             raise self._error(f"Cannot {what} a lock with no timeout")
 
-    def _error(self, message: str, kind: type[LockError] = LockError) -> LockError:
-        error = kind(message)
+    def _error(self, message: str, kind: str = "LockError") -> Any:
+        error: Any = getattr(self._errors, kind)(message)
         error.lock_name = self.name  # no argument before redis-py 5.0.2
         return error
 
-    def _is_to_raise(self, error: RedisError) -> bool:
+    def _is_to_raise(self, error: Exception) -> bool:
         """Return whether the context manager raises this error."""
-        return self.raise_on_release_error or not isinstance(error, LockError)
+        return self.raise_on_release_error or not isinstance(
+            error, self._errors.LockError
+        )
 
-    def _not_owned(self, what: str) -> LockError:
+    def _not_owned(self, what: str) -> Any:
         text = f"Cannot {what} a lock that's no longer owned"
-        return self._error(text, LockNotOwnedError)
+        return self._error(text, "LockNotOwnedError")

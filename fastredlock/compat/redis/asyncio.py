@@ -13,8 +13,6 @@ from functools import partial
 from logging import Logger, getLogger
 from typing import Any, Literal
 
-from redis.exceptions import RedisError
-
 from ..._steps import run_awaited
 from ...asyncio import FastRedlock
 from .._redis import patient_locks
@@ -38,7 +36,7 @@ class Lock(BaseLock[Awaitable[Literal[True]]]):
     async def __aexit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             await self.release()
-        except RedisError as error:
+        except self._error_base as error:
             if exc_value is None and self._is_to_raise(error):
                 raise
             logger.warning(NOT_RAISED, error)

@@ -21,9 +21,6 @@ from time import monotonic
 from typing import Any
 from weakref import finalize
 
-from redis import StrictRedis
-from redis.exceptions import RedisError
-
 from ... import (
     NO_EXPIRY,
     Lease,
@@ -34,7 +31,17 @@ from ... import (
 )
 from ..._steps import run
 from .._common import Refusing, look_at, shared_locks, times_left_ms
-from .._redis import ask, give_back, is_held, prolong, take, try_again, unsettled
+from .._redis import (
+    ask,
+    base_of,
+    errors_of,
+    give_back,
+    is_held,
+    prolong,
+    take,
+    try_again,
+    unsettled,
+)
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._signal import reset_all as reset_all
 
@@ -44,6 +51,9 @@ logger_for_refresh_start: Logger = getLogger("redis_lock.refresh.start")
 logger_for_refresh_shutdown: Logger = getLogger("redis_lock.refresh.shutdown")
 logger_for_refresh_exit: Logger = getLogger("redis_lock.refresh.exit")
 logger_for_release: Logger = getLogger("redis_lock.release")
+
+# StrictRedis of redis-py, and StrictValkey of valkey-py.
+_CLIENTS = {("redis.client", "Redis"), ("valkey.client", "Valkey")}
 
 
 class AlreadyAcquired(RuntimeError):  # noqa: N818 - here and below: its name
@@ -110,7 +120,10 @@ class Lock(Refusing):
         signal_expire: int = 1000,
         blocking: bool = True,
     ) -> None:
-        if strict and not isinstance(redis_client, StrictRedis):
+        bases = type(redis_client).__mro__
+        if strict and not _CLIENTS & {
+            (each.__module__, each.__name__) for each in bases
+        }:
             raise ValueError(
                 "redis_client must be instance of StrictRedis. "
                 "Use strict=False if you know what you're doing."
@@ -118,6 +131,7 @@ class Lock(Refusing):
         if auto_renewal and not expire:
             raise ValueError("Expire may not be None when auto_renewal is set")
         self._client = redis_client
+        self._errors = errors_of(redis_client)
         self._expire = _whole_seconds(expire) if expire else None
         self._signal_expire = signal_expire
         self._has_own_id = id is None
@@ -147,7 +161,7 @@ class Lock(Refusing):
         return self._is_held_by_us(self._ask())
 
     def _ask(self) -> tuple[MasterVote, ...]:
-        return run(ask(self._locks, self._key))
+        return run(ask(self._errors, self._locks, self._key))
 
     def _is_held_by_us(self, votes: tuple[MasterVote, ...]) -> bool:
         return bool(times_left_ms(votes, self._token))
@@ -224,7 +238,7 @@ class Lock(Refusing):
         self._locks = shared_locks(make, [self._client], self._name)
 
     def _take(self, granted: list[Any]) -> bool:
-        lease = run(try_again(partial(self._attempt, granted)))
+        lease = run(try_again(self._errors, partial(self._attempt, granted)))
         if lease is not None:  # a failed try leaves what another thread holds
             self._lease, self._id = lease, lease.token.decode()
         return lease is not None
@@ -234,8 +248,9 @@ class Lock(Refusing):
         self._connect()
         id, lease = self._id, self._lease
         try:
-            return run(take(granted, self._locks, self._key, id.encode(), self._ttl))
-        except RedisError as error:
+            where = self._errors, granted, self._locks, self._key
+            return run(take(*where, id.encode(), self._ttl))
+        except base_of(self._errors) as error:
             is_reused = isinstance(error.__cause__, TokenReusedError)
             if is_reused or isinstance(error.__cause__, QuorumUnreachableError):
                 # A late roll-back or release of that id must not meet the next.
@@ -268,7 +283,7 @@ class Lock(Refusing):
         if lease is None or self._expire is None or not lease.is_valid:
             lease = self._adopted_to_extend()
         try:
-            is_extended = run(prolong(lease, seconds))
+            is_extended = run(prolong(self._errors, lease, seconds))
         finally:
             self._is_settled = self._is_settled and lease not in unsettled
         if not is_extended:
@@ -330,7 +345,7 @@ class Lock(Refusing):
         held, self._lease = self._lease, None
         lease = held or self._locks.adopt(self._key, self._token)
         try:
-            is_released = run(give_back(lease))
+            is_released = run(give_back(self._errors, lease))
         except BaseException:  # not confirmed: it may be tried again
             if self._lease is None:
                 self._lease = held
@@ -349,7 +364,7 @@ class Lock(Refusing):
     ) -> None:
         try:
             self.release()
-        except (NotAcquired, RedisError) as error:
+        except (NotAcquired, base_of(self._errors)) as error:
             if exc_value is None:
                 raise
             logger_for_release.warning("%s", error)  # the body's error goes on

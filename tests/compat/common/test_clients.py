@@ -414,7 +414,8 @@ SELECTING: dict[str, Callable[[Any], Any]] = {  # of a client: a try to take KEY
 def test_client_on_one_connection_is_refused_only_while_it_has_selected(
     name: str, urls: list[str]
 ) -> None:
-    client, take = single(urls[0]), SELECTING[name]
+    client: Any = single(urls[0])
+    take = SELECTING[name]
     client.select(3)
     with pytest.raises(Exception, match="has selected database 3"):
         take(client)

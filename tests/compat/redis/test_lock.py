@@ -273,7 +273,7 @@ def test_error_of_a_failed_vote_is_of_the_class_of_redis_py(
     vote: Vote, text: str | None, error: type[Exception]
 ) -> None:
     votes = (MasterVote("m", vote, text=text), MasterVote("n", Vote.GRANTED))
-    made = redis_error(QuorumUnreachableError(KEY, votes, 1, 0.0))
+    made = redis_error(redis.exceptions, QuorumUnreachableError(KEY, votes, 1, 0.0))
     assert type(made) is error
 
 

@@ -242,7 +242,7 @@ def test_failed_try_of_another_thread_leaves_what_this_one_holds(ours: Face) -> 
 def test_release_leaves_what_another_thread_took_since(
     ours: Face, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def give_back_and_take(lease: Lease) -> Steps[bool]:
+    def give_back_and_take(_: Any, lease: Lease) -> Steps[bool]:
         yield lease.release
         assert lock._take([])
         return True
@@ -284,7 +284,7 @@ def test_acquire_while_another_thread_releases_is_no_error(
     def take(*_: Any) -> None:  # while the release of this id is under way
         monkeypatch.undo()
         error = TokenReusedError(KEY)
-        raise not_settled(error) from error
+        raise not_settled(redis.exceptions, error) from error
 
     monkeypatch.setattr(redis_lock, "take", take)
     with lock:
