@@ -15,6 +15,7 @@ from .._options.keys import (
     encode_resource,
     encode_resources,
     encode_token,
+    unprefixed,
 )
 from .._options.retry import refused, refused_type
 from .._options.settings import (
@@ -110,6 +111,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     def __init__(self, *masters: Any, **options: Any) -> None:
         settings = settings_of_call("FastRedlock", masters, options)
         self._driver = self._new_driver(settings)
+        if not settings.key_prefix:
+            unprefixed.add(self)
         if settings.observer is not None:
             self._observe(settings.observer)
 

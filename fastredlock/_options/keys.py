@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from typing import Any
+from weakref import WeakSet
 
 from .._core import TokenSource
 from .._reports.votes import LONGEST_OWNER, printable
@@ -12,6 +14,9 @@ from .retry import refused, refused_type
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
+# The clients without a key_prefix, but for those of replaced libraries.
+unprefixed: WeakSet[Any] = WeakSet()
+
 # Written or deleted by every client: the restart guard's, and that of scripts.PROBE.
 PROBE = b"fastredlock:probe"
 OWN = b"fastredlock:"  # in all names of our own keys

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import MasterVote, QuorumUnreachableError, Vote
+from .._options.keys import unprefixed
 from .._options.redis_py import (
     identity_of,
     pool_of,
@@ -128,7 +129,7 @@ def new_locks(
     connect_timeout = _shortest("socket_connect_timeout", masters)
     round_timeout = _shortest("socket_timeout", masters)
     services = _options_of_services(masters)
-    return make(
+    locks = make(
         masters,
         drift_factor=drift_factor,
         connect_timeout=min(connect_timeout, LONGEST_CONNECT_TIMEOUT),
@@ -136,6 +137,19 @@ def new_locks(
         new_token=lambda: token_source.get()(),
         **services,
     )
+    unprefixed.discard(locks)
+    return locks
+
+
+def warn_of_prefix(prefix: str, key: Any) -> None:
+    """Warn once if a FastRedlock of this process locks another key of that name."""
+    if unprefixed:
+        warn_once(
+            "the key of this lock is %r, and a FastRedlock here has no key_prefix: for "
+            "the same name both are held at once; give it key_prefix=%r",
+            key,
+            prefix,
+        )
 
 
 def _options_of_services(masters: Sequence[Any]) -> dict[str, float]:

@@ -30,6 +30,7 @@ from .._common import (
     times_left_ms,
     token_source,
     try_once,
+    warn_of_prefix,
 )
 from .exceptions import (
     ExtendUnlockedLock,
@@ -121,6 +122,7 @@ class Common(Refusing):
 
     def _connected(self) -> Any:
         drift = self._CLOCK_DRIFT_FACTOR
+        warn_of_prefix(f"{self._KEY_PREFIX}:", self.key)
         # In an order that is the same for equal sets, and for other clients of the same
         # pools: some callers make a client per use of them.
         masters = SameServerAllowed(sorted(self.masters, key=_pool_id))

@@ -14,7 +14,7 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from ... import NO_EXPIRY, ConfigurationError
 from ..._options.redis_py import key_sent
 from ..._steps import Steps
-from .._common import look_at, shared_locks, times_left_ms
+from .._common import look_at, shared_locks, times_left_ms, warn_of_prefix
 from .._redis import (
     ask,
     base_of,
@@ -146,6 +146,9 @@ class BaseLock(Generic[R]):
             raise ConfigurationError(f"its clients lock different keys: {keys}")
         # A client's class may put a prefix before it; and a user may set the name.
         self._named = self.name, keys.pop()
+        if self._named[1] != self.name:
+            prefix = str(self._named[1]).removesuffix(str(self.name))
+            warn_of_prefix(prefix, self._named[1])
 
     # --- scripts that users have set --------------------------------------------------
 

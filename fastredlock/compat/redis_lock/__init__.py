@@ -30,7 +30,7 @@ from ... import (
     TokenReusedError,
 )
 from ..._steps import run
-from .._common import Refusing, look_at, shared_locks, times_left_ms
+from .._common import Refusing, look_at, shared_locks, times_left_ms, warn_of_prefix
 from .._redis import (
     ask,
     base_of,
@@ -236,6 +236,7 @@ class Lock(Refusing):
     def _connect(self) -> None:
         make = releasing_with(int(self._signal_expire))
         self._locks = shared_locks(make, [self._client], self._name)
+        warn_of_prefix(LOCK, self._name)
 
     def _take(self, granted: list[Any]) -> bool:
         lease = run(try_again(self._errors, partial(self._attempt, granted)))

@@ -261,7 +261,7 @@ def test_lock_error_is_made_of_its_text_alone_as_before_redis_py_5_0_2(
     ours_blocking: Face, monkeypatch: pytest.MonkeyPatch, kind: type[LockError]
 ) -> None:
     monkeypatch.delattr(LockError, "__init__")
-    error = ours_blocking.lock(timeout=5)._error("text", kind)
+    error = ours_blocking.lock(timeout=5)._error("text", kind.__name__)
     assert (type(error), str(error), error.lock_name) == (kind, "text", KEY)
 
 
