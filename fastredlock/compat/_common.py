@@ -41,6 +41,9 @@ token_source: ContextVar[Callable[[], bytes | str]] = ContextVar("token_source")
 LONGEST_CONNECT_TIMEOUT = 1.0
 LONGEST_ROUND_TIMEOUT = 0.5
 
+# s; so long a try waits in turn: a longer wait would look for keys of other programs.
+LONGEST_PATIENCE = 0.5
+
 # s: the longest lock over a service that fails over, for which nobody locks afterwards.
 SERVICE_MAX_TTL = 60.0
 
@@ -224,14 +227,15 @@ def noted(
 
 
 def try_once(
-    granted: list[Any], locks: Any, name: str | bytes, ttl: float
+    granted: list[Any], locks: Any, name: str | bytes, ttl: float, waits: float = 0
 ) -> Steps[Any]:
     """Try once to take the lock, noted in `granted`; raises as `acquire` does.
 
     A try waits for connections no longer than for a round. That is too short for the
     very first one with a ttl of some ms, which is therefore made again after `connect`.
     """
-    attempt = partial(noted, granted, locks, name, ttl)
+    waits = min(waits, LONGEST_PATIENCE)
+    attempt = partial(noted, granted, locks, name, ttl, waits)
     try:
         return (yield attempt)
     except QuorumUnreachableError:

@@ -9,6 +9,7 @@ of the client's library, redis-py or valkey-py; the other need not be installed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from os import urandom
@@ -45,6 +46,11 @@ unanswered_releases: WeakSet[Any] = WeakSet()
 # Leases of which a release or an extension was not answered once: it may arrive late,
 # so their token must not be used again, however a later try ended.
 unsettled: WeakSet[Any] = WeakSet()
+
+# How the next acquire of this thread or task waits: s in turn, as FastRedlock does; and
+# where the token of its last try is noted, if each has its own (None: all have one).
+patience: ContextVar[tuple[float, list[bytes] | None]]
+patience = ContextVar("patience", default=(0.0, None))
 
 _ERRORS = {
     "NOAUTH": "AuthenticationError",
@@ -105,9 +111,18 @@ def take(
     Raises redis-py's errors; the cause of one that may be tried again, best with
     another token, is a QuorumUnreachableError.
     """
-    mark = token_source.set(lambda: token)
+    waits, drawn = patience.get()
+    given = iter([token])
+
+    def next_token() -> bytes:
+        drawn_now = next(given, None) or (token if drawn is None else draw_token())
+        if drawn is not None:
+            drawn[:] = (drawn_now,)
+        return drawn_now
+
+    mark = token_source.set(next_token)
     try:
-        return (yield partial(noted, granted, locks, key, ttl))
+        return (yield partial(noted, granted, locks, key, ttl, waits))
     except QuorumUnreachableError as error:
         raise redis_error(errors, error) from error
     except ValidityExhaustedError as error:

@@ -143,11 +143,12 @@ class Redlock(Refusing):
         _check_ttl(ttl)
         if ttl - ttl * self.clock_drift_factor <= 2:
             return False  # drift takes off all of it
-        for tried in range(self.retry_count):
-            if tried:
-                time.sleep(self.retry_delay)
-            if lock := self._try(resource, ttl):
+        for left in reversed(range(self.retry_count)):
+            delay = self.retry_delay if left else 0.0  # it waits in turn meanwhile
+            ends = time.monotonic() + delay
+            if lock := self._try(resource, ttl, delay):
                 return lock
+            time.sleep(max(0.0, ends - time.monotonic()))
         return False
 
     def unlock(self, lock: Any) -> None:
@@ -192,14 +193,14 @@ class Redlock(Refusing):
         except ValueError as error:
             raise Warning(str(error)) from error
 
-    def _try(self, resource: Any, ttl: int) -> Lock | None:
+    def _try(self, resource: Any, ttl: int, waits: float = 0) -> Lock | None:
         if not any(isinstance(each, dict) for each in self._given):  # never shared
             self._locks = self._connected(resource)
         mark = token_source.set(self.get_unique_id)
         granted, name = list[Any](), key_name(resource)
         try:
             try:
-                lease = run(try_once(granted, self._locks, name, ttl / 1000))
+                lease = run(try_once(granted, self._locks, name, ttl / 1000, waits))
             finally:
                 token_source.reset(mark)  # it refers to this manager
             validity = int(lease.remaining() * 1000) if lease else 0

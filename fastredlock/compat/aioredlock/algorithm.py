@@ -282,13 +282,13 @@ class Aioredlock(Refusing):
                 pass
         failure: LockError
         began = monotonic()
-        for tried in range(self.retry_count):
-            if tried:
-                await sleep(uniform(self.retry_delay_min, self.retry_delay_max))
+        for left in reversed(range(self.retry_count)):
+            delay = uniform(self.retry_delay_min, self.retry_delay_max) if left else 0.0
+            ends = monotonic() + delay  # it waits in turn meanwhile
             token_source.set(lambda: _token_of(identifier or uuid4()))
             try:
                 taken_now: Lease | None = await run_awaited(
-                    try_once([], self._redlock, name, ttl)
+                    try_once([], self._redlock, name, ttl, delay)
                 )
                 if taken_now is not None:
                     return taken_now
@@ -299,6 +299,7 @@ class Aioredlock(Refusing):
             except ValidityExhaustedError as error:
                 failure = LockError("Lock timeout")
                 failure.__cause__ = error
+            await sleep(max(0.0, ends - monotonic()))
         if isinstance(failure, LockAcquiringError):
             votes, took = await self._redlock.holders(name), monotonic() - began
             cause = ResourceTakenError(name, votes, self.retry_count, took)

@@ -14,7 +14,13 @@ from typing import Any, ClassVar, Generic, Literal, TypeVar
 from ... import NO_EXPIRY, ConfigurationError
 from ..._options.redis_py import key_sent
 from ..._steps import Steps
-from .._common import look_at, shared_locks, times_left_ms, warn_of_prefix
+from .._common import (
+    LONGEST_PATIENCE,
+    look_at,
+    shared_locks,
+    times_left_ms,
+    warn_of_prefix,
+)
 from .._redis import (
     ask,
     base_of,
@@ -23,6 +29,7 @@ from .._redis import (
     errors_of,
     give_back,
     is_held,
+    patience,
     prolong,
     take,
     try_again,
@@ -203,11 +210,19 @@ class BaseLock(Generic[R]):
         if blocking_timeout is None:
             blocking_timeout = self.blocking_timeout
         ends = inf if blocking_timeout is None else monotonic() + blocking_timeout
-        while not (yield from self._try(given, drawn)):
-            if not blocking or monotonic() + sleep > ends:
+        while True:
+            began = monotonic()
+            is_last = not blocking or began + sleep > ends
+            waits = 0.0 if is_last else min(sleep, LONGEST_PATIENCE)
+            mark = patience.set((waits, drawn if given is None else None))
+            try:
+                if (yield from self._try(given, drawn)):
+                    return True
+            finally:
+                patience.reset(mark)
+            if is_last:
                 return False
-            yield sleep
-        return True
+            yield max(0.0, began + sleep - monotonic())
 
     def _try(self, given: bytes | None, drawn: list[bytes]) -> Steps[bool]:
         token = b""
@@ -221,7 +236,7 @@ class BaseLock(Generic[R]):
 
         is_taken: bool = yield from try_again(self._errors, attempt)
         if is_taken:
-            self.local.token = token
+            self.local.token = drawn[-1] if given is None else token
         return is_taken
 
     def _take(self, token: bytes) -> Steps[bool]:
