@@ -12,6 +12,7 @@ from fastredlock import ConfigurationError, FastRedlock, Vote
 from fastredlock._core import (
     Engine,
     Handshake,
+    MasterState,
     Operation,
     Scripts,
     ServerInfo,
@@ -25,9 +26,11 @@ from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock._options.settings import masters_in
 from fastredlock.testing._model import Model
 from tests.support.by_hand import (
+    MS,
     NO_NATIVE,
     SCRIPTS,
     START_NS,
+    TIME_REPLY,
     S,
     answer_handshake,
     begin,
@@ -293,6 +296,54 @@ def test_marker_when_of_an_earlier_client_then_counts_until_there_is_a_new_one(
     marker = [b"EVAL", scripts.MARKER, b"3", b"m", b"q", b"o", b"a:5:", b"1000", b"9"]
     reply = model.execute([*marker, b"a:r1"], None, 1)
     assert reply == b"*2\r\n:%d\r\n" % left_ms + bulk(b"a:5:")
+
+
+def told_by_primary(come: int) -> bytes:
+    replica = "ip=h,port=1,state=online,offset=3,lag=0"
+    return info(
+        run_id="a", role="master", uptime_in_seconds=10**6, sync_full=come,
+        connected_slaves=2, slave0=replica, slave1=replica, master_replid2=ZEROS,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("come", "state", "marked"),
+    [
+        (5, MasterState.READY, []),
+        (6, MasterState.READY, [b"a:6:"]),  # for clients without a memory
+        (7, MasterState.BACKOFF, []),
+    ],
+)
+def test_primary_when_it_is_busy_then_is_asked_for_its_replicas_in_each_half_second(
+    come: int, state: MasterState, marked: list[bytes]
+) -> None:
+    engine = endpoint_engine(failover_ns=3 * S)
+    open_due(engine, True, START_NS)
+    connected(engine, 0, START_NS)
+    config = b"%2\r\n" + b"".join(bulk(each) for pair in LAGS.items() for each in pair)
+    answer_handshake(engine, 0, told_by_primary(5), NO_NATIVE, START_NS, config)
+    receive(engine, 0, mark(), START_NS)
+    outgoing(engine, 0)
+    begin(engine, START_NS)
+    outgoing(engine, 0)
+    receive(engine, 0, told_by_primary(5) + b"+OK\r\n" + TIME_REPLY, START_NS)
+    asked, markers = [], []
+    for at_ns in range(START_NS + 5 * MS, START_NS + S, 5 * MS):  # never silent
+        begin(engine, at_ns)
+        for words in sent(engine, 0):
+            if words == [b"INFO"]:
+                asked.append(at_ns)
+                reply = told_by_primary(come)
+            else:
+                reply = b"+OK\r\n"
+            if engine.states[0][0] is MasterState.READY:
+                receive(engine, 0, reply, at_ns)
+        for words in sent(engine, 0):
+            markers.append(words[6])
+            receive(engine, 0, mark(), at_ns)
+    assert engine.states[0][0] is state
+    assert asked == [START_NS + 505 * MS]
+    assert markers == marked
 
 
 # --- the restart guard of an endpoint -------------------------------------------------
