@@ -7,11 +7,15 @@ gives (READONLY), which ends it: then the address is asked for anew. The answer 
 out of date, of a sentinel that was cut off: so the handshake refuses a replica.
 
 redis-py speaks to the sentinels; of its objects none is kept between two questions, so
-there is nothing to be closed, and a forked child shares no socket.
+there is nothing to be closed, and a forked child shares no socket. Its timeouts are of
+one recv(2) each, and hiredis makes a list as long as a reply announces. So its sockets
+are bounded here, and its parser of Python reads them: a sentinel that answers by drops,
+or without an end, is one that does not answer.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +23,7 @@ from ..errors import ConfigurationError
 
 #: s that one sentinel may take, where the caller gives no other time.
 TIMEOUT = 0.5
+MOST_BYTES = 1 << 20  # of all its replies to one question
 
 Address = tuple[str, int]
 
@@ -76,45 +81,72 @@ class Sentinels:
         return f"no primary of {self.service!r}: {'; '.join(failures)}"
 
     def _asker(self, address: Address) -> Any:
+        from redis._parsers import _RESP2Parser
         from redis.backoff import NoBackoff
         from redis.retry import Retry
         from redis.sentinel import Sentinel
 
         # Without its retries: with them a sentinel that is down takes seconds.
-        options = {"retry": Retry(NoBackoff(), 0), **self._options}
-        return Sentinel(  # type: ignore[no-untyped-call]
+        options = {"retry": Retry(NoBackoff(), 0), **self._options, "protocol": 2}
+        asker = Sentinel(  # type: ignore[no-untyped-call]
             [address],
             min_other_sentinels=self.min_other,
             sentinel_kwargs=options,
             force_master_ip=self.force_master_ip,
         )
+        pool = asker.sentinels[0].connection_pool
+        seconds = float(self._options["socket_timeout"])
+
+        class Bounded(pool.connection_class):  # type: ignore[misc, name-defined]
+            def _connect(self) -> BoundedSocket:
+                return BoundedSocket(super()._connect(), seconds)
+
+        pool.connection_class = Bounded
+        pool.connection_kwargs["parser_class"] = _RESP2Parser
+        return asker
 
     def _asked(self, address: Address) -> Address | str:
         """Return what one sentinel answers, or why that is no address."""
-        from redis.exceptions import RedisError
-        from redis.sentinel import MasterNotFoundError
+        from redis.exceptions import AuthenticationError, RedisError
 
-        asked = self._asker(address)
-        is_usable = asked.check_master_state
-
-        def taken(state: Any, service: str) -> Any:
-            self.replicas = max(self.replicas, state.get("num-slaves", 0))
-            return is_usable(state, service)
-
-        asked.check_master_state = taken
+        asker = self._asker(address)
         try:
-            host, port = asked.discover_master(self.service)
-        except MasterNotFoundError as error:
-            # "No master found for 'name' : client - error", the end if it is down.
-            cause = str(error).partition(" : ")[2].rpartition(" - ")[2]
-            return cause or "knows no such name, its primary is down, or sees too few"
+            state = asker.sentinels[0].sentinel_masters().get(self.service)
+        except AuthenticationError as error:
+            return f"refused the login of sentinel_username, sentinel_password: {error}"
         except RedisError as error:
-            return f"refused: {error}"
+            return f"did not answer: {error}"
         except Exception as error:  # of an option, whose text may be a password
             return f"could not be asked: {type(error).__name__}"
         finally:
-            asked.sentinels[0].close()
-        return host, int(port)
+            asker.sentinels[0].close()
+        if state is None:
+            return "knows no such name"
+        self.replicas = max(self.replicas, state.get("num-slaves", 0))
+        if not asker.check_master_state(state, self.service):
+            return "says that its primary is down, or sees too few other sentinels"
+        return self.force_master_ip or state["ip"], int(state["port"])
+
+
+class BoundedSocket:
+    """A socket that raises TimeoutError after so many seconds, or MOST_BYTES."""
+
+    def __init__(self, socket: Any, seconds: float) -> None:
+        self._socket, self._until = socket, time.monotonic() + seconds
+        self._left = MOST_BYTES
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._socket, name)
+
+    def recv(self, size: int) -> bytes:
+        left = self._until - time.monotonic()
+        if left <= 0 or self._left <= 0:
+            raise TimeoutError("takes too long, or has no end")
+        timeout = self._socket.gettimeout()  # 0: redis-py looks whether anything came
+        self._socket.settimeout(left if timeout is None else min(left, timeout))
+        received: bytes = self._socket.recv(min(size, self._left))
+        self._left -= len(received)
+        return received
 
 
 def shown(address: Address) -> str:

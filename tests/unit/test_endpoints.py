@@ -1,5 +1,9 @@
 """Services of Sentinel as options, and what a handshake learns of a failover."""
 
+import socket
+import threading
+import time
+from contextlib import suppress
 from itertools import chain
 from typing import Any
 
@@ -47,6 +51,7 @@ from tests.support.by_hand import (
     sent,
 )
 
+LOADED = 0.6  # s; a machine that is
 PLACES = (("s1", 26379), ("s2", 26380))
 URL = "redis+sentinel://u:p@s1,s2:26380/mymaster/2"
 
@@ -366,13 +371,53 @@ def test_sentinels_when_they_answer_then_are_asked_in_turn(
     assert asked == ["s1", "s2", "s3", "s1", "s3"]  # s2 behind both that answered
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("pieces", "between"),
+    [
+        ([b"*"] + [b"0"] * 99, 0.02),  # never a whole line
+        ([b"+" + b"x" * 65536] * 99, 0.0),
+        ([b"*1000000000\r\n"], 0.0),  # hiredis would make the list: 4 s, all threads
+        ([b"$1000000000\r\n"] + [b"x" * 65536] * 99, 0.0),
+        ([], 0.0),
+    ],
+    ids=["by drops", "endless line", "giant list", "giant text", "silent"],
+)
+def test_sentinel_when_its_reply_has_no_end_then_is_given_up_within_its_timeout(
+    pieces: list[bytes], between: float
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        is_over = threading.Event()
+
+        def answer() -> None:
+            connection, _ = listening.accept()
+            with connection, suppress(OSError):
+                connection.recv(4096)
+                for piece in pieces:
+                    connection.sendall(piece)
+                    is_over.wait(between)
+                is_over.wait(10)
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        place = listening.getsockname()
+        began = time.monotonic()
+        found = Sentinels("m", (place,), {"socket_timeout": 0.3}).find_primary()
+        took = time.monotonic() - began
+        is_over.set()
+        thread.join()
+    assert isinstance(found, str)
+    assert "did not answer" in found
+    assert took < 0.3 + LOADED
+
+
 def test_sentinels_when_an_option_cannot_be_used_then_its_value_is_not_quoted(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def fail(*_: object) -> None:
         raise ValueError("'s3cret' cannot be encoded")
 
-    monkeypatch.setattr(Sentinel, "discover_master", fail)
+    monkeypatch.setattr(redis.Redis, "sentinel_masters", fail)
     said = Sentinels("m", (("s1", 1),), {"password": "s3cret"}).find_primary()
     assert said == "no primary of 'm': s1:1 could not be asked: ValueError"
 
