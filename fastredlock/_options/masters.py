@@ -97,6 +97,7 @@ class TLSSettings(NamedTuple):
     `cert_reqs` is "none", "optional" or "required"; `check_hostname` is False with
     "none", as `ssl` demands. `ca_data` is PEM (str) or DER (bytes). `password` unlocks
     `keyfile`. `min_version` is an `ssl.TLSVersion` as int; None: Python's default.
+    `server_name` is that in the certificate, where it is not that of the address.
     """
 
     cert_reqs: str = "required"
@@ -108,6 +109,7 @@ class TLSSettings(NamedTuple):
     keyfile: str | None = None
     password: str | None = None
     min_version: int | None = None
+    server_name: str | None = None
 
     @property
     def has_files(self) -> bool:
@@ -570,7 +572,7 @@ def _tls(settings: Mapping[str, object]) -> TLSSettings | None:
     min_version = settings.get("ssl_min_version")
     if min_version is not None:
         min_version = _number("ssl_min_version", min_version, _TLS_1_2, _TLS_1_3)
-    names = ("ca_certs", "ca_path", "certfile", "keyfile", "password")
+    names = ("ca_certs", "ca_path", "certfile", "keyfile", "password", "server_name")
     tls = TLSSettings(
         cert_reqs=cert_reqs,
         check_hostname=has_name and cert_reqs != "none",

@@ -34,6 +34,7 @@ CARRIED = (
     "credential_provider",
     *("ssl", "ssl_cert_reqs", "ssl_check_hostname", "ssl_ca_certs", "ssl_ca_path"),
     *("ssl_ca_data", "ssl_certfile", "ssl_keyfile", "ssl_password", "ssl_min_version"),
+    "ssl_server_name",  # not of redis-py
     # Of a service of Sentinel, and of what a failover loses.
     *("sentinels", "service_name", "sentinel_kwargs", "min_other_sentinels"),
     *("force_master_ip", "replicas", "failover_window", "lossless_failover"),
@@ -156,8 +157,13 @@ def settings_of_client(client: Any) -> dict[str, object]:
 def _cluster_of(client: Any) -> dict[str, object]:
     """Return the settings of a RedisCluster, blocking or awaitable."""
     manager = client.nodes_manager
-    if not _is_of_redis_py(client.execute_command) or manager.address_remap:
-        _refuse(client, "has an execute_command, or addresses, of its own")
+    if not _is_of_redis_py(client.execute_command):
+        _refuse(client, "has an execute_command of its own")
+    if manager.address_remap:
+        raise ConfigurationError(
+            "address_remap is not copied: give a URL, redis+cluster://, and for TLS "
+            "ssl_server_name, the name in the certificate (or ssl_check_hostname=false)"
+        )
     kwargs = manager.connection_kwargs
     is_tls = "SSL" in getattr(kwargs.get("connection_class"), "__name__", "")
     settings = {

@@ -10,6 +10,7 @@ from ._local import LocalMasters, command
 
 SLOTS = 16384
 _READY_TIMEOUT = 60.0  # s
+_FAILOVER_TIMEOUT = 6.0  # s, of one that is given up: CLUSTER_MF_TIMEOUT, 5 s
 _BUS_OFFSET = 10_000  # of the cluster bus: behind the ports of servers
 
 
@@ -119,12 +120,30 @@ class LocalCluster:
     def fail_over(self, slot: int) -> int:
         """Let a replica take over from the primary of a hash slot; return which."""
         at = self.primary_of(slot)
-        for i in range(len(self._ids)):
-            if f" {self._ids[at]} " in self._line(i, i):
-                self.command(i, "CLUSTER", "FAILOVER")
-                self._await(lambda: self.primary_of(slot) != at)
-                return self.primary_of(slot)
-        raise RuntimeError("this primary has no replica")
+        its = f" {self._ids[at]} "
+        every = range(len(self._ids))
+        i = next((i for i in every if its in self._line(i, i)), None)
+        if i is None:
+            raise RuntimeError("this primary has no replica")
+        self._await(lambda: self._has_taken_over(i))
+        self._await(lambda: self._agree_on(slot, i))
+        return i
+
+    def _has_taken_over(self, i: int) -> bool:
+        """Ask a replica to take over; whether it has: it gives up after 5 s."""
+        if "master" in self._line(i, i).split(" ")[2]:
+            return True
+        if "master_link_status:up" not in self.command(i, "INFO", "replication"):
+            return False
+        reply = self.command(i, "CLUSTER", "FAILOVER")
+        if not reply.startswith("+OK") and "Master is down" not in reply:
+            raise RuntimeError(f"no failover: {reply}")
+        deadline = time.monotonic() + _FAILOVER_TIMEOUT
+        while time.monotonic() < deadline:
+            if "master" in self._line(i, i).split(" ")[2]:
+                return True
+            time.sleep(0.02)
+        return False
 
     def await_ready(self) -> None:
         """Block until all servers agree, and all replicas follow."""

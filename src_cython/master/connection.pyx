@@ -646,7 +646,10 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     if self.tls_context is not None:
         self.reason = NO_TLS_YET
         # Without the final dot of a full name: RFC 6066, section 3.
-        self.tls = TlsSession(self.tls_context, self.host.decode().removesuffix("."))
+        name = None if self.settings.tls is None else self.settings.tls.server_name
+        self.tls = TlsSession(
+            self.tls_context, name or self.host.decode().removesuffix(".")
+        )
     answer = self.handshake.start()
     return master_write(self, answer, <size_t>len(answer), now_ns)
 

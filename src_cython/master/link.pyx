@@ -308,6 +308,8 @@ cdef str tls_reason(object error):
         return None
     reason = getattr(error, "verify_message", "") or getattr(error, "reason", None)
     text = f"TLS: {reason or error}".replace("_", " ").lower().replace("tls:", "TLS:")
+    if "mismatch" in text:
+        text += " (give it as ssl_server_name, or let a cluster announce names)"
     if "wrong version" in text or "record layer" in text:
         text += " (does the server speak TLS on this port?)"
     return text

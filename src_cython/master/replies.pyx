@@ -294,6 +294,12 @@ cdef int master_on_other_reply(
         return master_refuse_queue(self, reply_text(reply))
     elif entry.purpose == ENTRY_KILL:
         self.lost_ids = self.lost_ids[1:]
+    elif entry.purpose == ENTRY_LOAD and reply_is_error(reply) and (
+        "'asking'" in reply_text(reply)
+    ):
+        master_add_warnings(self, [
+            f"leases whose key has moved are lost ({reply_text(reply)}): grant +asking"
+        ])
     elif entry.purpose == ENTRY_REPLICATION and not reply_is_error(reply):
         told = ServerInfo(reply)
         told.on_asked(self.server_info)

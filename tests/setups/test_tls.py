@@ -103,6 +103,7 @@ ACCEPTED = [
     ("127.0.0.1", "system"),  # where one of the system's CAs signed it
     ("127.0.0.1", "?ssl_cert_reqs=none"),
     ("localhost", "ca&ssl_check_hostname=false"),
+    ("localhost", "ca&ssl_server_name=127.0.0.1"),  # that in the certificate
     ("localhost", "ca&ssl_cert_reqs=none"),
 ]
 

@@ -205,6 +205,17 @@ def test_extension_when_its_key_alone_has_moved_then_asks_there_once() -> None:
     assert HOME not in cluster.to_connect
 
 
+def test_extension_when_asking_is_forbidden_then_a_warning_names_the_right() -> None:
+    cluster = Cluster()
+    lease = cluster.engine.new_adopted(b"foo", b"token", TERMS)
+    round = cluster.engine.new_extension(lease, TERMS)
+    hand.submit(cluster.engine, round, HEARD)
+    cluster.say(NODE_B, b"-ASK 12182 a:1\r\n", HEARD + MS)
+    refused = b"-NOPERM User x has no permissions to run the 'asking' command\r\n"
+    cluster.say(NODE_A, refused + b"-MOVED 12182 b:2\r\n", HEARD + 2 * MS)
+    assert any("grant +asking" in text for _, text in cluster.engine.warnings)
+
+
 def test_extension_when_its_key_moves_to_a_new_node_then_that_is_connected() -> None:
     """A target has no slot as long as the first one is being moved to it."""
     cluster = Cluster()

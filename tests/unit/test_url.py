@@ -124,6 +124,7 @@ UNCHECKED = TLSSettings(cert_reqs="none", check_hostname=False)
         *(({"ssl": True, "ssl_cert_reqs": no}, UNCHECKED) for no in ("none", None, 0)),
         ("rediss://h?ssl_check_hostname=False", TLSSettings(check_hostname=False)),
         ("rediss://h?ssl_min_version=772", TLSSettings(min_version=772)),
+        ("rediss://h?ssl_server_name=c.example", TLSSettings(server_name="c.example")),
     ],
 )
 def test_tls_settings_are_carried_as_they_are(master: object, tls: TLSSettings) -> None:
@@ -225,7 +226,7 @@ def test_name_and_repr_show_the_address_alone(master: str, name: str) -> None:
         (6379, "must be a URL str, .* not int"),
         (
             aioredis.RedisCluster(host="h", address_remap=lambda place: place),
-            "has an execute_command, or addresses, of its own",
+            "ssl_server_name, the name in the certificate",
         ),
         (redis.sentinel.Sentinel([("h", 26379)]), "must be a URL str"),
         (aioredis.sentinel.Sentinel([("h", 26379)]), "must be a URL str"),
