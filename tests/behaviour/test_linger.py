@@ -318,7 +318,8 @@ def test_key_at_rest_when_its_gate_has_lost_it_then_is_recalled_by_another_maste
 
 
 PRELUDE = """
-import asyncio, fastredlock, fastredlock.asyncio, os, redis, sys
+import asyncio, fastredlock, fastredlock.asyncio, os, redis, sys, warnings
+warnings.filterwarnings("ignore", ".*use of fork", DeprecationWarning)
 URLS = sys.argv[1:]
 def made(module=fastredlock):
     return module.FastRedlock(URLS, ttl=30, linger=20, round_timeout=10)
