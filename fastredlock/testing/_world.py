@@ -5,8 +5,8 @@ are handed over until nobody has any more (`settle`). `advance` moves the clock 
 moment at which something is due to the next, and settles at each: timers of rounds,
 renewals of leases that are kept, delays between attempts. A call that has to wait (the
 resource is taken, a quorum is missing) waits for another thread or task that releases,
-or that moves the clock. Where none will (`patience`), and with `auto_advance` always,
-it moves the clock itself.
+or that moves the clock. Where all of them wait here (`is_alone`), after PATIENCE of
+real time, and with `auto_advance` always, it moves the clock itself.
 
 The engines are those that ship, driven by hand: what a socket would carry is handed
 over here, in order, in no time. Nothing is decided here.
@@ -16,9 +16,7 @@ One lock (`changed`) guards all of it. `on_lost` is called outside of it.
 
 from __future__ import annotations
 
-import asyncio
 import os
-import sys
 import threading
 import time
 from collections.abc import Callable
@@ -51,6 +49,7 @@ from ._model import Model
 EPOCH_NS = 1_700_000_000_000_000_000
 NEVER_NS = (1 << 63) - 1
 POLL = 0.01  # s of real time, between two looks at what others do
+PATIENCE = 10.0  # s of real time: so long others may act before a call moves the clock
 LONGEST_WAIT = 900  # s of the virtual clock, of a call without a timeout
 SETTLED = 100_000  # steps at one moment
 UPTIME_S = 100_000_000
@@ -101,7 +100,7 @@ class World:
             # No other that moves the clock waits for this thread: it would for long.
             waits = self.waiting.pop(threading.get_ident(), None)
             self.changed.wait_for(
-                lambda: not any(left() for left in self.waiting.values()), WORKING
+                lambda: not any(left() for left in self.waiting.values()), PATIENCE
             )
             if waits:
                 self.waiting[threading.get_ident()] = waits
@@ -120,9 +119,9 @@ class World:
                 f"a call has waited for {LONGEST_WAIT} s of the virtual clock, and "
                 "nobody releases what it waits for: give it a timeout, or release"
             )
-        if not self.auto_advance:
+        if not (self.auto_advance or is_alone(self.waiting, loop)):
             quiet = time.monotonic() - self.called_at
-            if quiet < min(patience(self.waiting, loop), left if left > 0 else WORKING):
+            if quiet < (min(left, PATIENCE) if left > 0 else PATIENCE):
                 return False
         self.advance_once(self.next_ns())
         return True
@@ -177,63 +176,23 @@ class World:
             self.calls.pop(0)()
 
 
-# --- patience -------------------------------------------------------------------------
+def is_alone(waiting: dict[int, Callable[[], bool]], loop: Any) -> bool:
+    """Return whether all others wait here: `waiting` as of World, `loop` of the task.
 
-# How long a call lets others act, in real time, before it moves the clock. Where each
-# of them waits as well, nobody will release what it waits for. The innermost frames of
-# threads show that, and the timers and tasks of event loops.
-WAITING = 0.05  # s: all others wait; one that was woken just now comes by then
-READING = 1.0  # s: a loop has connections, or it is uvloop, whose timers are hidden
-WORKING = 10.0  # s: somebody works or sleeps
-WAITS = {"wait", "_wait_for_tstate_lock", "join", "_worker", "_shutdown"}
-
-
-def patience(waiting: dict[int, Any], loop: Any) -> float:
-    """Return it (s): `waiting` as of World; `loop` of the task that asks, or None."""
-    frames, here = sys._current_frames(), threading.get_ident()
-    frames.pop(here, None)  # this frame would hold itself
-    most = patience_with_loop(loop) if loop else 0.0
+    Of other threads and of a loop with connections or timers nobody knows: False.
+    """
     for thread in threading.enumerate():
-        ident = thread.ident or 0
-        frame, is_over = frames.get(ident), waiting.get(ident)
-        module = frame.f_globals.get("__name__") if frame else None
-        if ident == here:
-            continue
-        if frame is None or (is_over and is_over()):  # a greenlet, or woken
-            return WORKING
-        most = max(most, WAITING)
-        if module == "selectors" and frame.f_back:
-            most = max(most, patience_with_loop(frame.f_back.f_locals.get("self")))
-        elif not is_over and (
-            module not in ("threading", "concurrent.futures.thread")
-            or frame.f_code.co_name not in WAITS
-            or not (thread.daemon or frame.f_locals.get("timeout") in (None, -1))
-        ):
-            return WORKING
-    return most
-
-
-def patience_with_loop(loop: Any) -> float:
-    """Return it for all tasks of an event loop that come later, or wait."""
-    if type(loop).__module__.startswith("uvloop"):
-        return WORKING if any(map(works, asyncio.all_tasks(loop))) else READING
-    if getattr(loop, "_ready", True):  # or no loop of asyncio
-        return WORKING
-    for timer in loop._scheduled:
-        name = getattr(timer._callback, "__name__", None)
-        if name != "_advance" and not timer.cancelled():
-            return WORKING
-    return READING if len(loop._selector.get_map()) > 1 else 0.0  # its own pipe
-
-
-def works(task: Any) -> bool:
-    """Return whether a task can run, or waits for the real time."""
-    at, names = task.get_coro(), set[str]()
-    while at is not None:
-        names.add(getattr(at, "__name__", ""))
-        at = getattr(at, "cr_await", None)
-    waiter = getattr(task, "_fut_waiter", None)
-    return waiter is None or waiter.done() or bool(names & {"sleep", "wait_for"})
+        is_over = waiting.get(thread.ident or 0)
+        if thread.ident != threading.get_ident() and (is_over is None or is_over()):
+            return False
+    return loop is None or (
+        not getattr(loop, "_ready", True)  # True: no loop of asyncio
+        and len(loop._selector.get_map()) == 1  # its own pipe
+        and all(
+            timer.cancelled() or getattr(timer._callback, "__name__", "") == "_advance"
+            for timer in loop._scheduled
+        )
+    )
 
 
 # --- servers --------------------------------------------------------------------------

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-import warnings
 from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
@@ -15,19 +14,17 @@ import uvloop
 
 from fastredlock import (
     ConfigurationError,
-    FastRedlock,
     Lease,
     LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
 )
-from fastredlock.asyncio import FastRedlock as LoopFastRedlock
-from fastredlock.testing import MemoryLocks, MemoryMasters, in_memory
+from fastredlock.testing import MemoryLocks, MemoryMasters
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
 from tests.support.awaited import run_on
 from tests.support.masters import stop
 from tests.support.processes import Fork, run_to_its_end
-from tests.support.threads import beside, in_threads
+from tests.support.threads import beside
 from tests.support.waiting import turn, wait_until
 
 pytestmark = pytest.mark.usefixtures("thawed")
@@ -227,27 +224,15 @@ def test_memory_when_an_argument_is_wrong_then_says_so(
 # --- alone: whoever nobody else can serve ends at its timeout, soon -------------------
 
 
-NOWHERE = [("127.0.0.1", port) for port in (1, 2, 3)]
-locks, loop_locks = FastRedlock(NOWHERE), LoopFastRedlock(NOWHERE)
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 LOOPS = pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 
 
-@pytest.mark.parametrize(
-    "timeout", [0.5, 5, pytest.param(1000, marks=pytest.mark.slow)]
-)
-@pytest.mark.parametrize("where", ["here", "a thread"])
-def test_caller_when_it_is_alone_then_ends_at_its_timeout(
-    where: str, timeout: float
-) -> None:
-    memory, results = MemoryLocks(), list[Lease | None]()
+@pytest.mark.parametrize("timeout", [0.5, 5, 1000])
+def test_caller_when_it_is_alone_then_ends_at_its_timeout(timeout: float) -> None:
+    memory = MemoryLocks()
     kept = memory.acquire("r", keep_alive=True)
-
-    def wait() -> None:
-        results.append(memory.acquire("r", timeout=timeout))
-
-    wait() if where == "here" else in_threads([wait])
-    assert results == [None]
+    assert memory.acquire("r", timeout=timeout) is None
     assert kept is not None
     assert kept.is_valid
     assert memory.masters.time() == pytest.approx(timeout, abs=0.1)
@@ -256,7 +241,12 @@ def test_caller_when_it_is_alone_then_ends_at_its_timeout(
 def test_callers_when_they_all_wait_then_end_at_their_timeouts_soon() -> None:
     memory, began = MemoryLocks(), time.monotonic()
     memory.steal("r", ttl=60)
-    in_threads([lambda: memory.acquire("r", timeout=5)] * 4)
+
+    def wait() -> None:
+        assert memory.acquire("r", timeout=5) is None
+
+    with beside(wait, wait):
+        wait()
     assert time.monotonic() - began < 4
     assert memory.masters.time() == pytest.approx(5, abs=0.1)
 
@@ -280,15 +270,14 @@ def test_caller_when_a_thread_works_then_the_clock_stands_still_as_in_life() -> 
     assert results[1] is not None
 
 
-@LOOPS
-def test_task_when_it_is_alone_then_ends_at_its_timeout(run: Run) -> None:
+def test_task_when_it_is_alone_then_ends_at_its_timeout() -> None:
     async def main() -> float:
         memory = LoopMemoryLocks()
         memory.steal("r", ttl=60)
         assert await memory.acquire("r", timeout=5) is None
         return memory.masters.time()
 
-    assert run(main()) == 5
+    assert asyncio.run(main()) == 5
 
 
 @LOOPS
@@ -319,29 +308,3 @@ def test_task_when_the_holder_sleeps_then_waits_for_it(run: Run) -> None:
         return memory.masters.time()
 
     assert run(main()) == 0
-
-
-@pytest.mark.parametrize("path", ["/task", "/thread"])
-def test_endpoint_when_the_test_holds_its_lock_then_ends_at_the_timeout(
-    path: str, capfd: pytest.CaptureFixture[str]
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        fastapi = pytest.importorskip("fastapi")
-        client_of = pytest.importorskip("fastapi.testclient").TestClient
-    app = fastapi.FastAPI()
-
-    @app.get("/task")
-    async def in_task() -> bool:
-        return await loop_locks.acquire("r", timeout=5) is None
-
-    @app.get("/thread")
-    def in_thread() -> bool:
-        return locks.acquire("r", timeout=5) is None
-
-    with in_memory() as masters, client_of(app) as client, locks.lock("r"):
-        began = time.monotonic()
-        assert client.get(path).json() is True
-        assert time.monotonic() - began < 3
-        assert masters.time() == 5
-    assert "Traceback" not in "".join(capfd.readouterr())
