@@ -14,10 +14,10 @@ import pytest
 import redis
 
 from fastredlock import FastRedlock
-from fastredlock._core import by_hand_queue_mistakes
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS, LoopThread, awaited_locks
 from tests.support.certificates import Certificates
+from tests.support.core import by_hand_queue_mistakes
 from tests.support.parallel import pytest_cmdline_main
 from tests.support.stolen_time import (
     pytest_report_teststatus,

@@ -10,8 +10,8 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
-from fastredlock import _core as core
 from fastredlock.testing import LocalMasters
+from tests.support import core
 from tests.support.calls import QUICK, granted, take_and_release
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY

@@ -14,7 +14,8 @@ import argparse
 import sys
 from random import Random
 
-from fastredlock._core import QueueByHand, Round, Verdict, by_hand_queue_mistakes
+from fastredlock._core import Round, Verdict
+from tests.support.core import QueueByHand, by_hand_queue_mistakes
 from tests.support.queue_table import (
     ACTIONS,
     EVENTS,

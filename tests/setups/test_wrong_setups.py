@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
-from fastredlock._core import MasterState, by_hand_receive
+from fastredlock._core import MasterState
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _find_program
 from tests.support.by_hand import (
@@ -26,6 +26,7 @@ from tests.support.by_hand import (
     said_of,
 )
 from tests.support.calls import granted, reason
+from tests.support.core import by_hand_receive
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY

@@ -15,17 +15,19 @@ from fastredlock._core import (
     Operation,
     Round,
     by_hand_all_outgoing,
-    by_hand_awaits_replies,
     by_hand_begin_close,
     by_hand_end_close,
     by_hand_hand_on,
-    by_hand_idle_keys,
-    by_hand_join_stay,
     by_hand_return,
     by_hand_submit,
     by_hand_withdraw,
 )
 from fastredlock._locking.driver import CLOSE_WITHIN_NS
+from tests.support.core import (
+    by_hand_awaits_replies,
+    by_hand_idle_keys,
+    by_hand_join_stay,
+)
 
 from .world import CHECKPOINT, FOREVER_NS, MUTEX, SLEEP, WAIT, S, Steps
 

@@ -39,11 +39,12 @@ from __future__ import annotations
 from collections import Counter
 from typing import TYPE_CHECKING, NamedTuple
 
-from fastredlock._core import Operation, Round, Vote, by_hand_votes
+from fastredlock._core import Operation, Round, Vote
 from fastredlock._locking.lease import BaseLease, ReleaseStatus
 from fastredlock._locking.renewals import end_of
 from fastredlock._locking.slots import Permit
 from fastredlock.errors import LeaseLostError
+from tests.support.core import by_hand_votes
 
 from .driver import CLOSE_MOST_NS
 from .question import (

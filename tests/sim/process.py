@@ -16,12 +16,11 @@ from fastredlock._core import (
     MasterState,
     Round,
     by_hand_engine,
-    by_hand_idle_keys,
-    by_hand_parting,
     by_hand_take_events,
 )
 from fastredlock._locking.driver import new_scripts
 from fastredlock._options.settings import Settings
+from tests.support.core import by_hand_idle_keys, by_hand_parting
 
 from .calls import new_locks
 from .driver import Driver

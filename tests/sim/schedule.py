@@ -7,9 +7,9 @@ from random import Random
 from typing import NamedTuple
 
 from fastredlock import ReleaseStatus, Retry
-from fastredlock._core import by_hand_queue_mistakes
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
+from tests.support.core import by_hand_queue_mistakes
 
 from .faults import DECLARED, KEPT, LEAVES, MOVED, Nemesis
 from .judge import Judge, Violation

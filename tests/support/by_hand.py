@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hiredis import Reader
 
-from fastredlock import _core
 from fastredlock._core import (
     Engine,
     MasterState,
@@ -18,17 +17,18 @@ from fastredlock._core import (
 )
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
+from tests.support import core
 
 # What is done to an engine: `hand.lost(engine, 0, "cut", now_ns)`.
-connected, lost = _core.by_hand_connected, _core.by_hand_lost
-open_due = _core.by_hand_open_due
-outgoing, receive = _core.by_hand_outgoing, _core.by_hand_receive
-start, submit = _core.by_hand_start, _core.by_hand_submit
-hand_on = _core.by_hand_hand_on
-conclude, withdraw = _core.by_hand_conclude, _core.by_hand_withdraw
-finish, returned = _core.by_hand_finish, _core.by_hand_return
-begin_close, awaits_replies = _core.by_hand_begin_close, _core.by_hand_awaits_replies
-by_hand, take_events = _core.by_hand_engine, _core.by_hand_take_events
+connected, lost = core.by_hand_connected, core.by_hand_lost
+open_due = core.by_hand_open_due
+outgoing, receive = core.by_hand_outgoing, core.by_hand_receive
+start, submit = core.by_hand_start, core.by_hand_submit
+hand_on = core.by_hand_hand_on
+conclude, withdraw = core.by_hand_conclude, core.by_hand_withdraw
+finish, returned = core.by_hand_finish, core.by_hand_return
+begin_close, awaits_replies = core.by_hand_begin_close, core.by_hand_awaits_replies
+by_hand, take_events = core.by_hand_engine, core.by_hand_take_events
 
 MS = 1_000_000
 S = 1_000_000_000

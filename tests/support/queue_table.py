@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from itertools import product
 
-from fastredlock._core import by_hand_queue_table
+from tests.support.core import by_hand_queue_table
 
 TEXT, _ = by_hand_queue_table()
 HEADER, *ROWS = [line.split() for line in TEXT.splitlines()]

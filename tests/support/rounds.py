@@ -26,12 +26,12 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    by_hand_fork,
 )
 from fastredlock._locking.attempt import attempts
 from fastredlock._locking.driver import Driver
 from fastredlock._options.masters import Endpoint
 from fastredlock._options.settings import Settings
+from tests.support.core import by_hand_fork
 
 MS = 1_000_000  # ns
 S = 1_000_000_000  # ns

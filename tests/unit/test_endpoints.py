@@ -15,13 +15,10 @@ from redis.sentinel import Sentinel, SentinelConnectionPool
 from fastredlock import ConfigurationError, FastRedlock, Vote
 from fastredlock._core import (
     Engine,
-    Handshake,
     MasterState,
     Operation,
     Scripts,
     ServerInfo,
-    by_hand_goes_on,
-    by_hand_identity,
     failover_of,
 )
 from fastredlock._endpoints.sentinel import Sentinels
@@ -50,6 +47,7 @@ from tests.support.by_hand import (
     said_of,
     sent,
 )
+from tests.support.core import Handshake, by_hand_goes_on, by_hand_identity
 
 LOADED = 0.6  # s; a machine that is
 PLACES = (("s1", 26379), ("s2", 26380))

@@ -16,13 +16,13 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    by_hand_parting,
     now_ns,
 )
 from fastredlock._options import scripts
 from fastredlock._options.scripts import EXTEND, EXTEND_SHA1
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS, TERMS, TIME_REPLY, S, begin, begin_all, sent
+from tests.support.core import by_hand_parting
 
 T0 = hand.START_NS + S
 Begin = Callable[[Engine, int], Round]

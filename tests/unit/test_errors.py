@@ -24,7 +24,7 @@ from fastredlock import (
     ValidityExhaustedError,
     Vote,
 )
-from fastredlock._core import Handshake, Operation, Round
+from fastredlock._core import Operation, Round
 from fastredlock._reports.votes import (
     NOT_AWAITED,
     connection_votes,
@@ -34,6 +34,7 @@ from fastredlock._reports.votes import (
     votes_of,
 )
 from tests.support import by_hand
+from tests.support.core import Handshake
 from tests.support.rounds import (
     MS,
     T0,

@@ -12,11 +12,11 @@ from fastredlock._core import (
     Terms,
     Verdict,
     Vote,
-    vote_of_reply,
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS, TERMS, S, said_of, sent
+from tests.support.core import vote_of_reply
 from tests.support.fenced import (
     KEPT_MS,
     NOT_OURS,

@@ -10,8 +10,9 @@ from operator import length_hint
 import pytest
 from hiredis import ReplyError
 
-from fastredlock._core import Handshake, Script, Scripts, ServerClock, ServerInfo
+from fastredlock._core import Script, Scripts, ServerClock, ServerInfo
 from tests.support.by_hand import MS, S, commands_in
+from tests.support.core import Handshake
 from tests.support.waiting import wait_until
 
 NAMED = {

@@ -12,7 +12,7 @@ from weakref import getweakrefs
 import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, Lease, LeaseLostError
-from fastredlock._core import Round, by_hand_conclude
+from fastredlock._core import Round
 from fastredlock._locking import renewals
 from fastredlock._locking.keeper import KeepAlive
 from fastredlock._locking.renewals import Keeping
@@ -22,6 +22,7 @@ from fastredlock._locking.validity import (
     Validity,
     validity_of,
 )
+from tests.support.core import by_hand_conclude
 from tests.support.rounds import (
     MS,
     RELEASED,

@@ -11,17 +11,10 @@ from hiredis import ReplyError
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from fastredlock._core import (
-    Operation,
-    Script,
-    Scripts,
-    Terms,
-    Vote,
-    encode_round,
-    vote_of_reply,
-)
+from fastredlock._core import Operation, Script, Scripts, Terms, Vote
 from fastredlock._options import scripts
 from tests.support.by_hand import commands_in, new_engine
+from tests.support.core import encode_round, vote_of_reply
 from tests.support.rounds import thorough
 
 ENGINE = new_engine()

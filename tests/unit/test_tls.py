@@ -7,11 +7,12 @@ from collections.abc import Callable
 
 import pytest
 
-from fastredlock._core import Engine, MasterState, TlsSession, draw_token
+from fastredlock._core import Engine, MasterState, draw_token
 from fastredlock._options.masters import Endpoint
 from tests.support import by_hand as hand
 from tests.support.by_hand import SCRIPTS, START_NS, TERMS, S, info, make_ready
 from tests.support.certificates import Certificates
+from tests.support.core import TlsSession
 
 
 class Peer:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fastredlock._core import QueueByHand, Verdict, by_hand_queue_mistakes
+from fastredlock._core import Verdict
+from tests.support.core import QueueByHand, by_hand_queue_mistakes
 from tests.support.queue_table import (
     ACTIONS,
     EVENTS,

@@ -15,12 +15,12 @@ from fastredlock._core import (
     Round,
     Verdict,
     begin_releases,
-    by_hand_queue_mistakes,
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support import gate_by_hand as gates_by_hand
 from tests.support.by_hand import MS, START_NS, TERMS, S, bulk
+from tests.support.core import by_hand_queue_mistakes
 from tests.support.gate_by_hand import (
     ASK,
     COUNT,

@@ -1,0 +1,3 @@
+"""The names of the core that the tests use, and the package does not."""
+
+from fastredlock._core import *  # noqa: F403
