@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 
 import hiredis
 
-from .._core import Rights, Routes, ServerInfo, failover_of
+from .._core import Rights, ServerInfo, failover_of
 from .._options import scripts
 from .._options.settings import TAKES_NO_LOCKS
 from . import Status
-from .connection import Connection, ServerError
+from .connection import Connection, ServerError, shards_of
 from .parser import MASTERS_END, Parser, given_options, new_locks, number
 
 KEY = "fastredlock:check:"
@@ -252,25 +252,15 @@ def examine_all(endpoint: Any, wanted: Wanted) -> Report:
     if not endpoint.seeds:
         return examine(endpoint, wanted)
     report = Report(endpoint.name, role="cluster")
-    routes = Routes(())
-    for host, port in endpoint.seeds:
-        seed = endpoint._replace(host=host, port=port)
-        try:
-            with Connection(seed) as connection:
-                fault = routes.take_map(
-                    connection.ask("CLUSTER", "SLOTS"), host.encode()
-                )
-            if fault is None:
-                break
-        except ServerError as error:
-            fault = str(error)
-    else:
-        report.add(f"no map of the cluster: {fault}", Level.NO_VOTE)
     found: list[Finding] = []
-    for address in routes.addresses:
-        node = endpoint._replace(host=address[0].decode(), port=address[1])
+    try:
+        shards = shards_of(endpoint)
+    except ServerError as error:
+        report.add(str(error), Level.NO_VOTE)
+        return report
+    for node, tag in shards:
         place = node.name.removeprefix("cluster:")
-        each = examine(node, wanted, routes.tag_of(address).decode())
+        each = examine(node, wanted, tag)
         report.may_vote &= each.may_vote
         report.version, report.uptime = each.version, each.uptime
         report.latency = max(each.latency or 0, report.latency or 0)
@@ -281,8 +271,7 @@ def examine_all(endpoint: Any, wanted: Wanted) -> Report:
             for finding in each.findings
         ]
     report.findings += dict.fromkeys(found)
-    if routes.addresses:
-        report.role = f"cluster of {len(routes.addresses)} primaries"
+    report.role = f"cluster of {len(shards)} primaries"
     return report
 
 

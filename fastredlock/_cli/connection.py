@@ -11,7 +11,7 @@ from typing import Any
 
 import hiredis
 
-from .._core import refusal_text
+from .._core import Routes, refusal_text
 from .._options.connection import context_of
 from .._options.masters import Endpoint
 
@@ -52,18 +52,20 @@ class Connection:
         if endpoint.password is not None:
             try:
                 user = (endpoint.username,) if endpoint.username else ()
-                self._need("AUTH", *user, endpoint.password)
+                self.need("AUTH", *user, endpoint.password)
             except ServerError as error:  # a server before Redis 6 has no users
                 if not user or "wrong number of arg" not in str(error):
                     raise
-                self._need("AUTH", endpoint.password)
+                self.need("AUTH", endpoint.password)
         if endpoint.db:
-            self._need("SELECT", endpoint.db)
+            self.need("SELECT", endpoint.db)
 
-    def _need(self, name: str, *words: object) -> None:
+    def need(self, name: str, *words: object) -> Any:
+        """Return the reply as well; ServerError where it is an error."""
         reply = self.ask(name, *words)
         if isinstance(reply, hiredis.ReplyError):
             raise ServerError(f"{name}: {refusal_text(reply)}")
+        return reply
 
     def ask(self, *words: Any) -> Any:
         """Send one command; return its reply; raise ServerError where it is the last.
@@ -108,6 +110,34 @@ class Connection:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def shards_of(endpoint: Endpoint) -> list[tuple[Endpoint, str]]:
+    """Return each primary of a cluster, and the braces of keys that it has.
+
+    Any other master is one without braces. ServerError: no node has a map.
+    """
+    if not endpoint.seeds:
+        return [(endpoint, "")]
+    routes, fault = Routes(()), None
+    for host, port in endpoint.seeds:
+        try:
+            with Connection(endpoint._replace(host=host, port=port)) as connection:
+                reply = connection.ask("CLUSTER", "SLOTS")
+                fault = routes.take_map(reply, host.encode())
+        except ServerError as error:
+            fault = str(error)
+        if fault is None:
+            break
+    else:
+        raise ServerError(f"no map of the cluster: {fault}")
+    return [
+        (
+            endpoint._replace(host=address[0].decode(), port=address[1]),
+            routes.tag_of(address).decode(),
+        )
+        for address in routes.addresses
+    ]
 
 
 def _connected(endpoint: Endpoint, timeout: float) -> socket.socket:

@@ -29,7 +29,15 @@ from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
 from .connection import Connection, ServerError
 from .holding import Holding, Slots, lock_or_slots
-from .parser import MASTERS_END, Parser, given_options, new_locks, new_reader, number
+from .parser import (
+    MASTERS_END,
+    Parser,
+    agrees,
+    given_options,
+    new_locks,
+    new_reader,
+    number,
+)
 
 if TYPE_CHECKING:
     from .. import FastRedlock
@@ -149,7 +157,11 @@ def break_(words: Sequence[str]) -> int:
         if not holding.is_known:
             return Status.UNREACHABLE
         tokens = _chosen(holding, asked.token_hash)
-        agreed = [each for each in tokens if asked.yes or _agrees(holding, each)]
+        agreed = [
+            each
+            for each in tokens
+            if asked.yes or agrees(f"Break the lock of {holding.describe(each)}?")
+        ]
         statuses = [_broken(locks, asked.name, token) for token in agreed]
     return max(statuses, default=int(Status.NOT_HELD))
 
@@ -161,19 +173,6 @@ def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
         return [token_hash]
     text = f"nothing was broken: no master has a token {token_hash}"
     raise CommandError(text, Status.NOT_HELD)
-
-
-def _agrees(holding: Holding, token_hash: str) -> bool:
-    """Ask the user; return whether the answer is yes. CommandError where none can."""
-    if sys.stdin is None or not sys.stdin.isatty():
-        raise CommandError(
-            "nothing was changed: nobody can be asked, for standard input is no "
-            "terminal: give --yes",
-            Status.USAGE,
-        )
-    question = f"Break the lock of {holding.describe(token_hash)}?"
-    print(f"{question} [y/N] ", end="", flush=True)
-    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:

@@ -79,6 +79,13 @@ class Parser(argparse.ArgumentParser):
             help="of all keys: the same as the other clients of these locks have",
         )
 
+    def add_max_ttl(self) -> None:
+        self.add_argument(
+            "--max-ttl",
+            **number("S", float, 0.003),
+            help="the longest ttl of all clients (default: as of the masters)",
+        )
+
     def add_json(self) -> None:
         self.add_argument(
             "--json", action="store_true", help="print JSON, for programs"
@@ -148,11 +155,25 @@ def given_options(asked: argparse.Namespace) -> dict[str, Any]:
     options = options_of_environment(asked.masters)
     if asked.key_prefix is not None:
         options["key_prefix"] = asked.key_prefix
+    if getattr(asked, "max_ttl", None) is not None:
+        options["max_ttl"] = asked.max_ttl
     if not options.get("masters"):
         raise CommandError(
             f"no masters: give --masters URL,URL,URL, or {REMEDY}", Status.USAGE
         )
     return options
+
+
+def agrees(question: str) -> bool:
+    """Ask the user; return whether the answer is yes. CommandError where none can."""
+    if sys.stdin is None or not sys.stdin.isatty():
+        raise CommandError(
+            "nothing was changed: nobody can be asked, for standard input is no "
+            "terminal: give --yes",
+            Status.USAGE,
+        )
+    print(f"{question} [y/N] ", end="", flush=True)
+    return sys.stdin.readline().strip().lower() in ("y", "yes")
 
 
 def new_reader(asked: argparse.Namespace) -> FastRedlock:

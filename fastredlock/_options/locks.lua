@@ -140,6 +140,10 @@ end
 -- the same run id, no new promotion, and at most ARGV[3] new replicas; -1: not at all
 -- (goes_on in protocol/handshake.pyx). Where it is missing, KEYS[3] has that of earlier clients,
 -- ARGV[4].
+--
+-- Returns how long the quarantine is to last; -2: there is none; -3: none, and an
+-- operator has said of this run id that no lease is from before. An ACL may forbid to
+-- read that.
 function marker()
   local marker, span = redis.call("get", KEYS[1]), tonumber(ARGV[2])
   local left = redis.call("pttl", KEYS[2])
@@ -171,6 +175,9 @@ function marker()
   if marker ~= ARGV[1] and not (goes_on and ARGV[3] == "any") then
     redis.call("set", KEYS[1], ARGV[1])
     marker = ARGV[1]
+  end
+  if left == -2 and string.match(ARGV[1], "^[^:]*") == redis.pcall("get", KEYS[2] .. ":lifted") then
+    left = -3
   end
   return {left, marker}
 end

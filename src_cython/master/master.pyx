@@ -22,6 +22,9 @@
 # granting for a while (failover): then run id and marker withhold votes for that long
 # in addition.
 #
+# An operator may know that no lease is from before (a first deployment): then a key
+# beside the quarantine names the run id, and uptime counts for nothing (`is_lifted`).
+#
 # Time is counted on our own clock, from a server's answer on. A reconnection never
 # makes it shorter. Not seen: changes behind a connection that stays open
 # (FLUSHALL); a quarantine that ends early because the server's wall clock steps
@@ -55,7 +58,11 @@ cdef int restart_guard_on_ready(
         self.identity = mark.holder
     if self.max_ttl_ns == 0:
         return 0
-    restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
+    cdef bint is_same = self.has_met and (
+        server_info.goes_on(before) if is_endpoint else before == self.identity
+    )
+    if not (is_same and server_info.run_id or mark is not None and mark.is_lifted):
+        restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
     self.window_ns = max(self.window_ns, failover_ns)
     whole_ns += self.window_ns
     if is_endpoint and server_info.run_id is None:
@@ -63,15 +70,14 @@ cdef int restart_guard_on_ready(
     if mark is not None and mark.left_ms >= 0:
         restart_guard_hold_until(
             self, now_ns + (mark.left_ms + 1) * NS_PER_MS,
-            "restarted, replaced or emptied: in quarantine",
+            "restarted, replaced, emptied or new: in quarantine "
+            "(fastredlock quarantine)",
         )
     if mark is not None and mark.error is not None and (
         is_endpoint or not mark.is_forbidden
     ):
         restart_guard_hold_until(self, whole_ns, "may be restarted: it keeps no marker")
-    if self.has_met and not (
-        server_info.goes_on(before) if is_endpoint else before == self.identity
-    ):
+    if self.has_met and not is_same:
         restart_guard_hold_until(
             self, whole_ns, "restarted or replaced: its run id is new"
         )

@@ -790,7 +790,8 @@ cdef class Mark:
     """A server's answer to the marker script."""
 
     cdef readonly str holder         # the name in the marker; None: unknown
-    cdef readonly int64_t left_ms    # of the quarantine; < 0: there is none
+    cdef readonly int64_t left_ms    # of the quarantine; < 0: there is none...
+    cdef bint is_lifted              # ...as an operator has said of this run id
     cdef readonly str error          # why it cannot be kept, or None
     cdef readonly bint is_forbidden  # by an ACL: for good, and not at this moment
     cdef bint is_alone               # its server has too few replicas to write
@@ -802,6 +803,7 @@ cdef class Mark:
         ):
             self.holder = (<bytes>reply[1]).decode("utf-8", "replace")
             self.left_ms = min(max(reply[0], -1), LONGEST_LEFT_MS)
+            self.is_lifted = reply[0] == -3
             return
         self.error = reply_text(reply)
         self.is_forbidden = text_forbids(self.error)

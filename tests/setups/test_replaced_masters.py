@@ -109,7 +109,7 @@ def test_replaced_when_the_client_is_new_then_the_missing_marker_tells(
     proxies[0].refuse()
     for _ in range(2):  # the second one finds the marker, and the quarantine
         other = guarded(make_locks, proxies)
-        assert "in quarantine, votes in" in refused(other)
+        assert "in quarantine (fastredlock quarantine), votes in" in refused(other)
     assert servers[3].get(MARKER) == servers[3].info("server")["run_id"].encode()
     assert MAX_TTL * 1000 < servers[3].pttl(QUARANTINE) <= (MAX_TTL + 1) * 1000
 

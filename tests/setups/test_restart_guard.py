@@ -7,6 +7,7 @@ import pytest
 from fastredlock import Vote
 from fastredlock._core import Engine, Operation, Verdict
 from fastredlock._options import scripts
+from fastredlock.testing._model import Model
 from tests.support import by_hand as hand
 from tests.support.by_hand import (
     MS,
@@ -86,6 +87,7 @@ def test_guard_when_a_lease_is_extended_or_released_then_the_master_is_asked(
 OLD = info(run_id="a", uptime_in_seconds=10**6)
 OTHER = info(run_id="b", uptime_in_seconds=10**6)
 NAMELESS = info(uptime_in_seconds=10**6)
+YOUNG, YOUNGER = (info(run_id=each, uptime_in_seconds=1) for each in ("a", "b"))
 
 
 def reconnected(
@@ -137,10 +139,55 @@ def test_guard_when_a_quarantine_stands_then_it_waits_on_our_clock_from_the_repl
     make_ready(engine, [OLD], marked=mark(left_ms=4000))
     assert said_of(begin(engine, START_NS)) == (
         Vote.FAILED,
-        "restarted, replaced or emptied: in quarantine, votes in 4.0 s",
+        "restarted, replaced, emptied or new: in quarantine (fastredlock quarantine), "
+        "votes in 4.0 s",
     )
     assert said_of(begin(engine, START_NS + 4 * S))[0] is Vote.FAILED
     assert said_of(begin(engine, START_NS + 4 * S + MS))[0] is Vote.PENDING
+
+
+@pytest.mark.parametrize(("left_ms", "votes"), [(-3, True), (-2, False), (-1, False)])
+def test_guard_when_an_operator_has_lifted_it_then_uptime_counts_for_nothing(
+    left_ms: int, votes: bool
+) -> None:
+    engine = new_engine(max_ttl_ns=10 * S)
+    make_ready(engine, [info(uptime_in_seconds=1)], marked=mark(left_ms))
+    assert said_of(begin(engine, START_NS))[0] is (
+        Vote.PENDING if votes else Vote.FAILED
+    )
+
+
+def test_guard_when_it_was_lifted_then_the_same_server_stays_so_and_another_waits() -> (
+    None
+):
+    engine = make_ready(new_engine(max_ttl_ns=10 * S), [YOUNG], marked=mark(-3))
+    reconnected(engine, YOUNG, START_NS + S, mark(-2))  # the key has gone
+    assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
+    reconnected(engine, YOUNGER, START_NS + 2 * S, mark(-2))
+    assert said_of(begin(engine, START_NS + 12 * S))[0] is Vote.FAILED
+
+
+@pytest.mark.parametrize("form", ["plain", "endpoint", "lineage"])
+@pytest.mark.parametrize(
+    ("run_id", "quarantine", "left_ms"),
+    [(b"a", b"", -3), (b"ab", b"", -2), (b"", b"", -2), (b"a", b"1000", 1000)],
+)
+def test_marker_when_lifted_then_says_so_of_the_same_run_id_without_a_quarantine(
+    form: str, run_id: bytes, quarantine: bytes, left_ms: int
+) -> None:
+    name = {"plain": b"a", "endpoint": b"a:r1", "lineage": b"a:0:"}[form]
+    last = [b"0", b"a:r1"] if form == "lineage" else [b"exact"]
+    keys = [b"m", b"q{0}", b"o"][: 1 + len(last)]
+    model = Model()
+    model.execute([b"SET", b"m", name, b"NX"], None, 1)
+    if run_id:
+        model.execute([b"SET", b"q{0}:lifted", run_id, b"NX"], None, 1)
+    if quarantine:
+        words = [b"SET", b"q{0}", quarantine, b"NX", b"PX", quarantine]
+        model.execute(words, None, 1)
+    words = [b"EVAL", scripts.MARKER, b"%d" % len(keys), *keys, name, b"1000", *last]
+    reply = model.execute(words, None, 1)
+    assert reply.startswith(b"*2\r\n:%d\r\n" % left_ms)
 
 
 @pytest.mark.parametrize(
