@@ -238,15 +238,12 @@ cdef object frame_outermost(object frame):
 
 cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
-    # would wait for itself. Without memory no note is made; the lease is held already.
+    # would wait for itself.
     cdef Round grant = lease._round
     cdef dict entered = (<DriverFields>lease._driver).entered
-    try:
-        entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
-        for key in grant.keys or (grant.resource,):
-            entered[key] = entry
-    except MemoryError:
-        pass
+    entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
+    for key in grant.keys or (grant.resource,):
+        entered[key] = entry
 
 
 cdef void fields_leave(LeaseFields lease) noexcept:

@@ -59,22 +59,8 @@ cdef class ReleaseCall(Call):
 
 
 cdef ReleaseCall release_new(type call_type, LeaseFields lease):
-    cdef DriverFields driver = <DriverFields?>lease._driver
-    cdef ReleaseCall call
-    try:
-        call = call_type.__new__(call_type)
-    except MemoryError:      # the release has to be sent: once more, or without one
-        try:
-            call = call_type.__new__(call_type)
-        except MemoryError:      # of a blocking client: no task is asked to wait
-            if driver.runs_in_core and driver.current is None and (
-                lease._status is None and lease._round.generation == current_generation
-            ):
-                release = fields_new_release(lease, driver.engine)
-                lease._status = lease._unknown
-                blocking_abandon(driver.engine, release)
-            raise
-    call.driver = driver
+    cdef ReleaseCall call = call_type.__new__(call_type)
+    call.driver = <DriverFields?>lease._driver
     call.lease = lease
     call.called = "Lease.release"
     return call

@@ -30,7 +30,6 @@ cdef class Engine:
     cdef int64_t polled_at_ns              # when the sockets were last looked at
     cdef int64_t polled_before_ns          # and the time before
     cdef bint is_draining                  # has its own patience (drain)
-    cdef Round spare                       # for a release where there is no memory
     cdef dict admissions                   # Round: Admission; they wait for connections
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef list held                         # ...and those with replies to be read yet

@@ -47,8 +47,6 @@ cdef Round engine_new_round(
     Engine self, int operation, object keys, bytes token, Terms terms
 ):
     cdef Round round
-    if self.spare is None:      # used by a release: no lock without one for the next
-        self.spare = Round.__new__(Round)
     name = engine_keys(self, keys)
     if type(name) is tuple:
         check_keys(name)
@@ -68,11 +66,9 @@ cdef Round engine_new_round(
     return round
 
 
-cdef Round engine_round_of_lease(
-    Engine self, int operation, Round lease, Terms terms, Round made=None
-):
+cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
     cdef Round round = round_new(
-        operation, lease.resource, lease.token, terms, self.vote_count, made
+        operation, lease.resource, lease.token, terms, self.vote_count
     )
     round.keys = lease.keys
     round.kind = lease.kind
@@ -91,20 +87,11 @@ cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
 
 cdef Round engine_new_release(Engine self, Round lease, Terms terms):
     # Of two, by two threads or after one that was unconfirmed, either may be sent late:
-    # from the second on it is not handed on. Before the token is read. Without memory
-    # it is the spare one, which was in its place before the acquire was made.
+    # from the second on it is not handed on. Before the token is read.
     cdef Round release
     lease.is_shown |= lease.is_released
     lease.is_released = True
-    try:
-        release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
-    except MemoryError:
-        if self.spare is None:
-            raise
-        release = engine_round_of_lease(
-            self, OPERATION_RELEASE, lease, terms, self.spare
-        )
-        self.spare = None
+    release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
     release.may_hold = lease.may_hold
     for use in release.token_uses or ():
         (<TokenUse>use).release = release
@@ -470,9 +457,7 @@ cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
 cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
-    # Queue the round's command for the given set of masters; t0 is now_ns. What is
-    # raised for one master (there is no memory) keeps nothing from the others: this may
-    # be the release of a key that all of them hold.
+    # Queue the round's command for the given set of masters; t0 is now_ns.
     cdef Master master
     cdef Buffer forms[FORMS]
     cdef int needed = 0
@@ -488,15 +473,9 @@ cdef int engine_queue(
         if (masters >> master.index) & 1:
             needed |= 1 << sending_form(master, round, by_source)
     engine_encode(self, forms, round, needed, by_source)
-    failure = None
     for master in group:
         if (masters >> master.index) & 1:
-            try:
-                engine_queue_at(self, master, round, forms, by_source, now_ns)
-            except BaseException as error:
-                failure = error
-    if failure is not None:
-        raise failure
+            engine_queue_at(self, master, round, forms, by_source, now_ns)
 
 
 cdef int engine_encode(

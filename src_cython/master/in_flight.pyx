@@ -47,23 +47,17 @@ cdef int deferred_add(
         self.counters.releases_dropped += 1
         self.releases_dropped += 1
         return 0
-    if not self.deferred and self.deferred_spare is not None:      # without memory, too
-        self.deferred, self.deferred_spare = self.deferred_spare, None
-        waiting = <DeferredRelease>self.deferred[0]
-    else:
-        waiting = DeferredRelease.__new__(DeferredRelease)
-        self.deferred.append(waiting)
+    waiting = DeferredRelease.__new__(DeferredRelease)
     waiting.release = release
     waiting.key_until_ns = key_until_ns
     waiting.is_second = is_second
+    self.deferred.append(waiting)
     self.deferred_bytes += size
 
 
 cdef list deferred_take(InFlight self):
     # List them, and begin anew.
     cdef list deferred = self.deferred
-    if self.deferred_spare is None:
-        self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
     self.deferred = []
     self.deferred_bytes = 0
     return deferred
@@ -176,7 +170,6 @@ cdef class InFlight:
     cdef uint32_t first, count, capacity
     cdef uint32_t closed             # so many of the oldest need no deadline
     cdef list deferred               # of DeferredRelease, for the next connection
-    cdef list deferred_spare         # one, or None where it is in `deferred`
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
     cdef set lost                    # given (key, token): unanswered where it was lost
@@ -186,7 +179,6 @@ cdef class InFlight:
     def __cinit__(self):
         self.lost = set()
         self.deferred = []
-        self.deferred_spare = [DeferredRelease.__new__(DeferredRelease)]
         self.unanswered = []
         self.capacity = 16
         self.entries = <InFlightEntry *>malloc(self.capacity * sizeof(InFlightEntry))

@@ -16,14 +16,13 @@ import pytest
 
 import fastredlock
 from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
-from fastredlock._core import Operation, Round, Terms
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.awaited import run_on
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, set_all, values
 from tests.support.threads import beside
-from tests.support.waiting import PATIENCE, settled, until, wait_until
+from tests.support.waiting import PATIENCE, settled, until
 
 PACKAGE = fastredlock.__path__[0]
 RETURN_VALUE = dis.opmap["RETURN_VALUE"]
@@ -294,67 +293,6 @@ def test_with_when_its_observer_is_interrupted_at_its_entry_then_leaves_no_key(
     with pytest.raises(KeyboardInterrupt), lease:
         pass
     assert soon(servers, NOBODY) == NOBODY
-
-
-@pytest.mark.parametrize("error", [None, ValueError("the body's")])
-def test_with_when_left_without_memory_then_leaves_no_key(
-    locks: FastRedlock, servers: Servers, error: Exception | None
-) -> None:
-    """Seen: the body's error stood, and the release was neither made nor given up."""
-    memory = pytest.importorskip("_testcapi")
-    terms = Terms(1, 0, 1)
-    held = []
-    for k in range(40):
-        # What went wrong before may have cut a connection. The reply to its new HELLO
-        # is a map, and hiredis (3.5) reads address 0 where one finds no memory.
-        locks.connect()
-        lease = granted(locks.acquire(KEY, ttl=60))
-        leave, kind = lease.__exit__, None if error is None else type(error)
-        # Rounds that are freed are used again, without an allocation.
-        held += [Round(Operation.ACQUIRE, b"x", b"t", terms, 3) for _ in range(100)]
-        memory.set_nomemory(k, k + 1)
-        try:
-            leave(kind, error, None)
-        except MemoryError:
-            pass
-        finally:
-            memory.remove_mem_hooks()
-        assert (k, soon(servers, NOBODY)) == (k, NOBODY)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("k", range(14))
-@pytest.mark.parametrize("releases", [False, True])
-def test_call_when_there_is_no_more_memory_then_leaves_no_key(
-    locks: FastRedlock, servers: Servers, releases: bool, k: int
-) -> None:
-    """Seen: of an acquire keys at a quorum, and of a release one at all masters."""
-    memory = pytest.importorskip("_testcapi")
-    terms = Terms(1, 0, 1)
-    locks.connect()
-    lease = granted(locks.acquire(KEY, ttl=60))
-    if not releases:
-        lease.release()
-    held = [Round(Operation.ACQUIRE, b"x", b"t", terms, 3) for _ in range(100)]
-    memory.set_nomemory(k, 0)
-    try:
-        if not releases:
-            lease = granted(locks.acquire(KEY, ttl=60))
-        lease.release()
-    except MemoryError:
-        pass
-    finally:
-        memory.remove_mem_hooks()
-    if soon(servers, NOBODY) != NOBODY:
-        # One connection may have ended in the middle of a reply: the next releases.
-        assert not releases, len(held)
-        assert soon(servers, NOBODY).count(None) == len(servers) - 1
-
-        def is_released() -> bool:
-            locks.connect()
-            return values(servers) == NOBODY
-
-        assert wait_until(is_released)
 
 
 @pytest.mark.slow
