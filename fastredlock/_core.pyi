@@ -9,7 +9,7 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_Keys: TypeAlias = bytes | tuple[bytes, ...] | KeyOfKind
+_Keys: TypeAlias = bytes | tuple[bytes, ...] | Permits
 _Work: TypeAlias = Round | Batch
 
 class ClosedError(ValueError): ...
@@ -80,27 +80,17 @@ class Scripts:
     is_fencing: Final[bool]
     releases_natively: Final[bool]
 
-@disjoint_base
-class KeyOfKind:
-    def __init__(self, name: bytes, kind: int) -> None: ...
+@final
+class Permits:
+    def __init__(self, resource: bytes, count: int) -> None: ...
     name: Final[bytes]
     count: Final[int]
 
 @final
-class Permits(KeyOfKind):
-    def __init__(self, resource: bytes, count: int) -> None: ...
-
-@disjoint_base
-class KindEncoder:
-    def __init__(self, encode: Callable[[str | bytes], bytes], kind: int) -> None: ...
-    def __call__(self, resource: str | bytes) -> KeyOfKind: ...
-    kind: Final[int]
-    encode: Final[Callable[[str | bytes], bytes]]
-
-@final
-class PermitsOf(KindEncoder):
+class PermitsOf:
     def __init__(self, encode: Callable[[str | bytes], bytes], count: int) -> None: ...
     def __call__(self, resource: str | bytes) -> Permits: ...
+    encode: Final[Callable[[str | bytes], bytes]]
     count: Final[int]
 
 @final
@@ -197,6 +187,8 @@ class ServerInfo:
     keeps_promotion: bool
     needed: Final[int]
     lag_s: Final[int]
+    def identity(self, is_endpoint: bool) -> str | None: ...
+    def goes_on(self, before: str | None) -> bool: ...
     def refusal(self) -> str | None: ...
     def warnings(self) -> list[str]: ...
 

@@ -47,7 +47,6 @@ cdef enum:                   # what is true of which kinds: a bit for each, from
     KIND_IS_NATIVE = 0b101       # commands of a server may replace its scripts
     KIND_IS_HANDED_ON = 0b101    # to the next caller of this process
     KIND_LINGERS = 0b001           # its key may, for the next caller of this process
-    KIND_IS_NUMBERED = 0b111     # with fencing
 
 cdef enum:
     VOTE_PENDING, VOTE_GRANTED, VOTE_TAKEN, VOTE_FAILED, VOTE_SILENT

@@ -17,8 +17,8 @@ from fastredlock import FastRedlock
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS, LoopThread, awaited_locks
 from tests.support.certificates import Certificates
-from tests.support.core import by_hand_queue_mistakes
 from tests.support.parallel import pytest_cmdline_main
+from tests.support.queue_table import queue_mistakes
 from tests.support.stolen_time import (
     pytest_report_teststatus,
     pytest_runtest_protocol,
@@ -81,10 +81,10 @@ def may_make_mistakes() -> None:
 @pytest.fixture(autouse=True)
 def no_mistakes(request: pytest.FixtureRequest) -> Iterator[None]:
     """Fail where a wait queue had an event that its table rules out."""
-    before = by_hand_queue_mistakes()
+    before = queue_mistakes()
     yield
     is_allowed = "may_make_mistakes" in request.fixturenames
-    assert is_allowed or by_hand_queue_mistakes() == before
+    assert is_allowed or queue_mistakes() == before
 
 
 @pytest.fixture(scope="session")

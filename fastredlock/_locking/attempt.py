@@ -32,7 +32,6 @@ from .._core import (
     AcquireCall,
     DriverFields,
     Engine,
-    KeyOfKind,
     LeaseFields,
     Operation,
     Permits,
@@ -102,7 +101,7 @@ def attempts(
     del call  # which refers to this generator
     tries = unreachable_tries = lost_turns = looks = 0
     permits = key if isinstance(key, Permits) else None
-    lock_key = key.name if isinstance(key, KeyOfKind) else key
+    lock_key = key if permits is None else permits.name
     is_inspected = keeps_turn = False
     has_waited = first is not None and first.has_turn
     pause_ns, places = 0, None

@@ -285,7 +285,7 @@ cdef class AcquireCall(Call):
     """An acquire of one resource, or of all of several.
 
     `lease_type`: its class. `encode`: from the resource to its key, its keys, or a
-    KeyOfKind. `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with
+    Permits. `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with
     block. `round` is that of its last try: an exception in here, or in the caller when
     this has returned (a signal's handler), is undone by it.
     """
@@ -530,6 +530,4 @@ cdef object first_try_key(object resource, object encode):
         memmem(<const char *>key, len(key), b"fastredlock:", 12) != NULL
     ):
         return encode(resource)
-    if isinstance(encode, KindEncoder):
-        return (<KindEncoder>encode).of_key(key)
-    return key
+    return Permits(key, (<PermitsOf>encode).count) if type(encode) is PermitsOf else key

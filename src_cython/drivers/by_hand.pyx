@@ -116,16 +116,6 @@ def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
     return idle.round if idle.is_idle else work
 
 
-def by_hand_identity(ServerInfo server_info not None):
-    """Return its name as an endpoint's, or None."""
-    return server_info.identity(True)
-
-
-def by_hand_goes_on(ServerInfo server_info not None, before):
-    """Return whether it was the primary all the time since it had this identity."""
-    return server_info.goes_on(before)
-
-
 def by_hand_idle_keys(Engine engine not None):
     """Return the idle keys: until when, by the token."""
     cdef IdleKey idle
@@ -253,17 +243,6 @@ def by_hand_queue_table():
         ])
         for event in range(EVENTS)
     ])
-
-
-def by_hand_queue_mistakes():
-    """List which events came, in this process, that the table rules out."""
-    header, *rows = [line.split() for line in QUEUE_TABLE.splitlines()]
-    return [
-        f"{rows[event][0]} in {header[2 + state]}, {queue_cells[event][state].count}"
-        for event in range(EVENTS) for state in range(QUEUE_STATES)
-        if queue_cells[event][state].action == DO_RULE_OUT
-        and queue_cells[event][state].count
-    ]
 
 
 @cython.final

@@ -25,8 +25,8 @@ cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
 cdef inline object engine_keys(Engine self, object keys):
     # What the caller names, as the masters know it.
     cdef bint is_semaphore = type(keys) is Permits
-    if isinstance(keys, KeyOfKind):
-        keys = (<KeyOfKind>keys).name
+    if is_semaphore:
+        keys = (<Permits>keys).name
     # With tokens of the caller it may be the name of another library's lock.
     if self.is_routed and (is_semaphore or self.token_uses is None):
         keys = routes_name(keys) if type(keys) is bytes else (
@@ -55,10 +55,10 @@ cdef Round engine_new_round(
         round = round_new(operation, name[0], token, terms, self.vote_count)
         round.keys = name
         round.kind = KIND_SEVERAL
-    elif isinstance(keys, KeyOfKind):
+    elif type(keys) is Permits:
         round = round_new(operation, name, token, terms, self.vote_count)
-        round.kind = (<KeyOfKind>keys).kind
-        round.permits = (<KeyOfKind>keys).count
+        round.kind = KIND_SLOT
+        round.permits = (<Permits>keys).count
     else:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
             token = b"~" + self.queues.waiter + b"~" + token      # whom to recall

@@ -56,13 +56,13 @@ cdef class ServerInfo:
         self.keeps_promotion = before.keeps_promotion
         self.needed, self.lag_s = before.needed, before.lag_s
 
-    cdef str identity(self, bint is_endpoint):
-        # Its name in the memory of a client and in the marker, or None. Of an endpoint:
-        # what a promotion changes as well, for a server that is made a replica and a
-        # primary again has lost keys and keeps its run id: its second replication id.
-        # (Redis draws a new first one also where the first replica comes, or none has
-        # been there for repl-backlog-ttl; both clear the second one: replicationCron
-        # and masterTryPartialResync in replication.c.)
+    cpdef str identity(self, bint is_endpoint):
+        """Return its name in the memory of a client and in the marker, or None."""
+        # Of an endpoint what a promotion changes as well, for a server that is made a
+        # replica and a primary again has lost keys and keeps its run id: its second
+        # replication id. (Redis draws a new first one also where the first replica
+        # comes, or none has been there for repl-backlog-ttl; both clear the second one:
+        # replicationCron and masterTryPartialResync in replication.c.)
         if self.run_id is None or not is_endpoint:
             return self.run_id
         if not self.keeps_promotion:
@@ -101,9 +101,9 @@ cdef class ServerInfo:
                 there += lag.isdecimal() and len(lag) < 9 and int(lag) <= self.lag_s
         return there - self.needed
 
-    cdef bint goes_on(self, str before) except -1:
-        # Whether no other server was the primary since it had this identity. The script
-        # `marker` has the same rule.
+    cpdef bint goes_on(self, str before) except -1:
+        """Return whether no other server was the primary since it was `before`."""
+        # The script `marker` has the same rule.
         cdef str now = self.identity(True)
         if before is None or now is None or not self.keeps_promotion:
             return before == now

@@ -1,57 +1,4 @@
-# What is locked: a key with the kind of its lock, or a slot of a semaphore.
-
-# --- key ------------------------------------------------------------------------------
-# A plain key is bytes, of kind ONE; all of several keys are a tuple. Of any other kind
-# the caller names a KeyOfKind, which its round copies. Pure.
-
-
-cdef class KeyOfKind:
-    """A key, and which kind of lock is asked for under it; a plain key is bytes."""
-
-    cdef readonly bytes name
-    cdef readonly int count              # of its permits, where it is a semaphore's
-    cdef int kind
-
-    def __init__(self, bytes name not None, int kind):
-        key_check_kind(kind)
-        key_set(self, name, kind, 0)
-
-
-cdef int key_check_kind(int kind) except -1:
-    # Others have a class of their own, for what else they have.
-    if not KIND_ONE <= kind < KINDS or kind == KIND_SEVERAL or kind == KIND_SLOT:
-        raise ValueError("no such kind of a key")
-
-
-cdef KeyOfKind key_set(KeyOfKind self, bytes name, int kind, int count):
-    # Of arguments that are checked.
-    self.name = name
-    self.kind = kind
-    self.count = count
-    return self
-
-
-cdef class KindEncoder:
-    """Make a KeyOfKind of a resource, whose key `encode` returns."""
-
-    cdef readonly object encode
-    cdef readonly int kind
-
-    def __init__(self, encode not None, int kind):
-        key_check_kind(kind)
-        self.encode = encode
-        self.kind = kind
-
-    def __call__(self, resource):
-        """Return the KeyOfKind of the resource."""
-        key = self.encode(resource)
-        if type(key) is not bytes:
-            raise TypeError("a key that is not bytes")
-        return self.of_key(key)
-
-    cdef KeyOfKind of_key(self, bytes key):
-        return key_set(KeyOfKind.__new__(KeyOfKind), key, self.kind, 0)
-
+# What is locked beside plain keys, which are bytes: the slots of a semaphore.
 
 # --- slots ----------------------------------------------------------------------------
 # The slots of a semaphore: k keys, each an ordinary lock. Pure.
@@ -69,12 +16,16 @@ cdef enum:
 
 
 @cython.final
-cdef class Permits(KeyOfKind):
-    """A semaphore of so many permits."""
+cdef class Permits:
+    """A semaphore of so many permits, in the place of a key."""
+
+    cdef readonly bytes name
+    cdef readonly int count
 
     def __init__(self, bytes resource not None, int count):
         slots_check_permits(count)
-        key_set(self, resource + b"#", KIND_SLOT, count)
+        self.name = resource + b"#"
+        self.count = count
 
 
 cdef int slots_check_permits(int count) except -1:
@@ -83,19 +34,20 @@ cdef int slots_check_permits(int count) except -1:
 
 
 @cython.final
-cdef class PermitsOf(KindEncoder):
-    """Make Permits of a resource: what encodes the resource of a semaphore."""
+cdef class PermitsOf:
+    """Make Permits of a resource, whose key `encode` returns."""
 
+    cdef readonly object encode
     cdef readonly int count
 
     def __init__(self, encode not None, int count):
         slots_check_permits(count)
         self.encode = encode
-        self.kind = KIND_SLOT
         self.count = count
 
-    cdef KeyOfKind of_key(self, bytes key):
-        return key_set(Permits.__new__(Permits), key + b"#", KIND_SLOT, self.count)
+    def __call__(self, resource):
+        """Return the Permits of the resource."""
+        return Permits(self.encode(resource), self.count)
 
 
 @cython.final

@@ -15,7 +15,7 @@ import sys
 from random import Random
 
 from fastredlock._core import Round, Verdict
-from tests.support.core import QueueByHand, by_hand_queue_mistakes
+from tests.support.core import QueueByHand
 from tests.support.queue_table import (
     ACTIONS,
     EVENTS,
@@ -24,6 +24,7 @@ from tests.support.queue_table import (
     TRYING,
     counts,
     drawn,
+    queue_mistakes,
 )
 
 HAPPENINGS = 1_000  # of a queue
@@ -218,10 +219,10 @@ class QueueWalk:
 
 def lead(seed: int) -> None:
     """Lead one queue through all that may happen."""
-    walk, before = QueueWalk(seed), by_hand_queue_mistakes()
+    walk, before = QueueWalk(seed), queue_mistakes()
     for _ in range(HAPPENINGS):
         walk.step()
-    found = by_hand_queue_mistakes()
+    found = queue_mistakes()
     assert found == before, f"seed {seed}: {found}"
 
 

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from fastredlock import ReleaseStatus, Retry
 from fastredlock._locking import attempt as _attempt
 from fastredlock.errors import QuorumUnreachableError, ValidityExhaustedError
-from tests.support.core import by_hand_queue_mistakes
+from tests.support.queue_table import queue_mistakes
 
 from .faults import DECLARED, KEPT, LEAVES, MOVED, Nemesis
 from .judge import Judge, Violation
@@ -205,7 +205,7 @@ class Schedule:
     def run(self) -> Outcome:
         original = _attempt.draw_fraction
         _attempt.draw_fraction = self.world.random.random  # the only other chance
-        violation, mistakes = "", by_hand_queue_mistakes()
+        violation, mistakes = "", queue_mistakes()
         try:
             self._run()
         except Violation as found:
@@ -219,8 +219,8 @@ class Schedule:
             for process in self.processes:
                 for worker in process.workers:
                     worker.forget()
-        if not violation and by_hand_queue_mistakes() != mistakes:
-            violation = f"the table rules these out: {by_hand_queue_mistakes()}"
+        if not violation and queue_mistakes() != mistakes:
+            violation = f"the table rules these out: {queue_mistakes()}"
         return Outcome(
             self.seed, self.world.digest, self.world.events, len(self.judge.rounds),
             self.judge.leases, self.nemesis.strikes,

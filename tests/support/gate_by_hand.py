@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from fastredlock._core import Engine, KeyOfKind, Operation, Permits, Round, Scripts
+from fastredlock._core import Engine, Operation, Permits, Round, Scripts
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
 from tests.support import by_hand as hand
@@ -60,7 +60,7 @@ class ByHand:
         self.now_ns += for_ns
         hand.pass_time(self.engine, self.now_ns)
 
-    def new_round(self, key: bytes | KeyOfKind = KEY) -> Round:
+    def new_round(self, key: bytes | Permits = KEY) -> Round:
         self._numbers += 1
         token = b"token-%d" % self._numbers
         return self.engine.new_round(int(Operation.ACQUIRE), key, token, TERMS)
@@ -123,7 +123,7 @@ class Gate(ByHand):
         self.say(b"*4\r\n:%d\r\n:%d\r\n:%d\r\n:%d\r\n" % (whose, left_ms, place, count))
 
     def wait(
-        self, for_ns: int = -1, key: bytes | KeyOfKind = KEY, is_answered: bool = True
+        self, for_ns: int = -1, key: bytes | Permits = KEY, is_answered: bool = True
     ) -> Round:
         round = self.new_round(key)
         until_ns = -1 if for_ns < 0 else self.now_ns + for_ns
@@ -151,7 +151,7 @@ class Gate(ByHand):
         if scripts.ASK_TURN_SHA1 in asked:
             self.say(b"*4\r\n:0\r\n:5000\r\n:%d\r\n:0\r\n" % place)
 
-    def take(self, key: bytes | KeyOfKind = KEY) -> Round:
+    def take(self, key: bytes | Permits = KEY) -> Round:
         """Let a caller take the lock at its first try."""
         round = self.new_round(key)
         hand.submit(self.engine, round, self.now_ns)

@@ -27,3 +27,12 @@ def counts() -> dict[tuple[str, str], int]:
         key: count
         for key, (*_, count) in zip(product(EVENTS, STATES), cells, strict=True)
     }
+
+
+def queue_mistakes() -> list[str]:
+    """List which events came, in this process, that the table rules out."""
+    return [
+        f"{event} in {state}, {count}"
+        for (event, state), count in counts().items()
+        if count and drawn(event, state) == "x"
+    ]

@@ -47,7 +47,7 @@ from tests.support.by_hand import (
     said_of,
     sent,
 )
-from tests.support.core import Handshake, by_hand_goes_on, by_hand_identity
+from tests.support.core import Handshake
 
 LOADED = 0.6  # s; a machine that is
 PLACES = (("s1", 26379), ("s2", 26380))
@@ -272,10 +272,10 @@ def server(
 def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
     before: ServerInfo, now: ServerInfo, goes_on: bool
 ) -> None:
-    text, old = by_hand_identity(now), by_hand_identity(before)
+    text, old = now.identity(True), before.identity(True)
     assert text is not None
     assert old is not None
-    assert by_hand_goes_on(now, old) is goes_on
+    assert now.goes_on(old) is goes_on
     spare = sum(int(each["lag"]) <= 3 for each in replicas_of(now)) - now.needed
     model = Model()
     marker = [b"EVAL", scripts.MARKER, b"3", b"m", b"q", b"o"]

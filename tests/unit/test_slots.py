@@ -1,4 +1,4 @@
-"""Slots of a semaphore, event by event, and keys of a kind."""
+"""Slots of a semaphore, event by event."""
 
 from __future__ import annotations
 
@@ -10,8 +10,6 @@ import pytest
 from fastredlock import Lease
 from fastredlock._core import (
     AcquireCall,
-    KeyOfKind,
-    KindEncoder,
     Permits,
     PermitsOf,
     Round,
@@ -28,7 +26,6 @@ from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
 from tests.support.rounds import ScriptedLocks, attempts_of
 from tests.support.waiters import gate_of
 
-ONE, SEVERAL = 0, 1  # kinds
 TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)
 NAME = THREE.name
 GATE = gate_of(COUNT, NAME)
@@ -269,23 +266,6 @@ def test_rate_when_its_clocks_differ_by_the_drift_then_no_window_has_two_begins(
     assert shortest_life_ns - last_begin_ns >= per * 1e9
 
 
-def test_key_of_kind_one_is_sent_as_the_plain_key() -> None:
-    sent = []
-    for key in (KEY, KeyOfKind(KEY, ONE)):
-        gate = Gate()
-        hand.submit(gate.engine, gate.new_round(key), gate.now_ns)
-        sent.append(gate.hear())
-    assert sent[0] == sent[1] != b""
-
-
-@pytest.mark.parametrize("kind", [-1, SEVERAL, 3, 256])
-def test_key_of_no_such_kind_is_refused(kind: int) -> None:
-    with pytest.raises(ValueError, match="kind"):
-        KeyOfKind(KEY, kind)
-    with pytest.raises(ValueError, match="kind"):
-        KindEncoder(encode_resource, kind)
-
-
 @pytest.mark.parametrize("permits", [0, -5, 1025, 2**31 - 1])
 def test_permits_out_of_range_are_refused(permits: int) -> None:
     with pytest.raises(ValueError, match="permits"):
@@ -296,8 +276,8 @@ def test_permits_out_of_range_are_refused(permits: int) -> None:
 
 def test_encoder_of_what_is_no_key_is_refused() -> None:
     for made in (None, "text", 7):
-        with pytest.raises(TypeError, match="bytes"):
-            KindEncoder(lambda resource, made=made: made, ONE)("x")
+        with pytest.raises(TypeError, match="resource"):
+            PermitsOf(lambda resource, made=made: made, 1)("x")
 
 
 def test_scripts_without_some_of_the_queues_keep_none() -> None:
@@ -309,13 +289,11 @@ def test_scripts_without_some_of_the_queues_keep_none() -> None:
 
 
 @pytest.mark.parametrize("resource", ["orders:42", "x" * 2000])
-def test_acquire_with_an_encoder_of_a_kind_then_has_its_key(resource: str) -> None:
+def test_acquire_with_an_encoder_of_permits_then_has_a_slot(resource: str) -> None:
     """It is asked of a plain resource as well; without, that would be another lock."""
     locks: Any = ScriptedLocks("GG.")
-    encode = KindEncoder(encode_resource, ONE)
+    encode = PermitsOf(encode_resource, 1)
     made = encode(resource)
-    assert (type(made), made.name, made.count) == (KeyOfKind, resource.encode(), 0)
+    assert (made.name, made.count) == (resource.encode() + b"#", 1)
     lease = AcquireCall(locks._driver, Lease, resource, None, 0, encode).run()
-    assert lease._round.resource == resource.encode()
-    permits = Permits(b"orders:42", 3)
-    assert (permits.name, permits.count) == (b"orders:42#", 3)
+    assert lease._round.resource == made.name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fastredlock._core import Verdict
-from tests.support.core import QueueByHand, by_hand_queue_mistakes
+from tests.support.core import QueueByHand
 from tests.support.queue_table import (
     ACTIONS,
     EVENTS,
@@ -14,6 +14,7 @@ from tests.support.queue_table import (
     STATES,
     TRYING,
     drawn,
+    queue_mistakes,
 )
 
 SILENT, SET = -1, 1  # what the gate replied to the command of a turn
@@ -75,13 +76,13 @@ class Walk:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("event", EVENTS)
 def test_cell_when_its_event_comes_then_is_what_happens(event: str, state: str) -> None:
-    cell, before = drawn(event, state), by_hand_queue_mistakes()
+    cell, before = drawn(event, state), queue_mistakes()
     walk = Walk(f"{WAYS[state]} {event}")
     name = cell.strip("*")
     assert walk.state == (name if name in STATES else state)
     action = ROWS[EVENTS.index(event)][1] if "*" in cell else cell
     assert walk.action == (action if action in ACTIONS else ".")
-    assert (by_hand_queue_mistakes() != before) == (cell == "x")
+    assert (queue_mistakes() != before) == (cell == "x")
     assert (walk.queue.trying is not None) == (walk.state in TRYING) or (
         event.startswith("opened")  # by itself, without the round that is opened
     )

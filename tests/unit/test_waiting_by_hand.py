@@ -20,7 +20,6 @@ from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support import gate_by_hand as gates_by_hand
 from tests.support.by_hand import MS, START_NS, TERMS, S, bulk
-from tests.support.core import by_hand_queue_mistakes
 from tests.support.gate_by_hand import (
     ASK,
     COUNT,
@@ -34,6 +33,7 @@ from tests.support.gate_by_hand import (
     Gates,
     subscribed,
 )
+from tests.support.queue_table import queue_mistakes
 from tests.support.rounds import attempts_of
 from tests.support.waiters import gate_of
 
@@ -805,7 +805,7 @@ def test_waiters_for_both_when_one_tries_among_many_then_no_empty_queue_is_asked
     None
 ):
     """Seen: a crash. A try took a place out of a queue that was to be asked about."""
-    gates, mistakes = Gates(), by_hand_queue_mistakes()
+    gates, mistakes = Gates(), queue_mistakes()
     rounds = [wait_for_both(gates)]
     for _ in range(60):  # 15 s
         if rounds[-1].is_finished:
@@ -813,4 +813,4 @@ def test_waiters_for_both_when_one_tries_among_many_then_no_empty_queue_is_asked
         asked_about(gates)
         gates.pass_time(250 * MS)
     assert 5 < len(rounds) <= 60
-    assert by_hand_queue_mistakes() == mistakes
+    assert queue_mistakes() == mistakes
