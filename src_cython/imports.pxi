@@ -15,7 +15,7 @@ from cpython.pythread cimport (
     PyThread_get_thread_ident, PyThread_release_lock, PyThread_type_lock,
 )
 from cpython.ref cimport Py_DECREF, Py_INCREF, Py_XDECREF
-from cpython.weakref cimport PyWeakref_GetRef, PyWeakref_NewRef
+from cpython.weakref cimport PyWeakref_NewRef
 from libc.errno cimport (
     EAGAIN, EBADF, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
 )

@@ -246,29 +246,16 @@ cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
         entered[key] = entry
 
 
-cdef void fields_leave(LeaseFields lease) noexcept:
-    # Forget it; nothing where another lease was entered since. It makes no object and
-    # raises nothing: the release is still to be sent.
+cdef int fields_leave(LeaseFields lease) except -1:
+    # Forget it; nothing where another lease was entered since.
     cdef Round grant = lease._round
     cdef dict entered = (<DriverFields>lease._driver).entered
     if len(entered) == 0:
-        return
-    if grant.keys is None:
-        fields_forget(entered, grant.resource, lease)
-    else:
-        for key in grant.keys:
-            fields_forget(entered, key, lease)
-
-
-cdef void fields_forget(dict entered, object key, LeaseFields lease) noexcept:
-    cdef PyObject *found = PyDict_GetItem(entered, key)
-    cdef PyObject *last = NULL
-    if found == NULL:
-        return
-    PyWeakref_GetRef((<tuple>found)[1], &last)
-    if last == <PyObject *>lease:
-        PyDict_DelItem(entered, key)
-    Py_XDECREF(last)
+        return 0
+    for key in grant.keys or (grant.resource,):
+        found = entered.get(key)
+        if found is not None and (<tuple>found)[1]() is lease:
+            del entered[key]
 
 
 cdef enum:

@@ -373,11 +373,11 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
     master.needs_review = False
     if master.routes is not None:
         engine_take_routes(self, master, now_ns)
-    empty, found = [], []
+    found = []
     if master.clock.step_ns:
         step_s = master.clock.step_ns / 1e9
         found.append(f"its clock jumped by {step_s:+.3f} s")
-    new_warnings, master.new_warnings = master.new_warnings, empty
+    new_warnings, master.new_warnings = master.new_warnings, []
     for text in master.server_info.warnings() + new_warnings:
         if master.routes is None or not text.startswith("is a cluster node"):
             found.append(text)
@@ -398,20 +398,16 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
             found.append(
                 f"is the same server as {other.name}: its databases fail together"
             )
-    if master.state_code != MASTER_READY:
-        refusal = None
-    if refusal is not None:
-        found.append(refusal)
-    engine_warn(self, master, found)
-    if refusal is not None:
+    if refusal is not None and master.state_code == MASTER_READY:
+        engine_warn(self, master, found + [refusal])
         return master_on_lost(master, refusal, now_ns)
+    engine_warn(self, master, found)
     return master_note_back(master, "connected", now_ns) if is_introduced else 0
 
 
 cdef int engine_warn(Engine self, Master master, list found) except -1:
-    cdef list before = engine_warnings(self), warnings = []
-    if not master.is_introduced:
-        warnings += master.warnings
+    cdef list before = engine_warnings(self)
+    cdef list warnings = [] if master.is_introduced else list(master.warnings)
     for text in found:
         if text not in warnings:
             warnings.append(text)
@@ -544,9 +540,7 @@ cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) exc
     ):
         return False
     if round.verdict_code == VERDICT_OPEN:
-        text = restart_guard_text(
-            master.restart_guard, master.server_info, master.ready_at_ns, now_ns
-        )
+        text = master_withheld(master, now_ns)
         until_ns = min(now_ns + REFUSED_NS, master.restart_guard.until_ns)
         master_note_refusal(master, text, until_ns, now_ns)
         round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)

@@ -32,10 +32,9 @@ cdef int master_on_lost(
     """End the connection: its commands in flight fail, or are deferred to the next."""
     cdef bint was_ready = self.state_code == MASTER_READY
     cdef bint is_proven = self.is_proven or (
-        was_ready
-        and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
+        was_ready and now_ns - self.ready_at_ns > OVERDUE_AT_LEAST_NS
     )
-    if self.state_code == MASTER_READY and not is_reopened and self.tls is None:
+    if was_ready and not is_reopened and self.tls is None:
         master_undo_open(self)
     master_note_lost(self)
     master_drop_link(self)
@@ -72,9 +71,7 @@ cdef int master_drop_link(Master self) except -1:
     self.is_between_replies = self.has_received = self.is_proven = False
 
 
-cdef int master_note_away(
-    Master self, str how, str reason, int64_t now_ns
-) except -1:
+cdef int master_note_away(Master self, str how, str reason, int64_t now_ns) except -1:
     # One line for the log if it is away for long, as another attempt fails: this needs
     # no timer.
     if self.away_from_ns == 0:
@@ -716,7 +713,6 @@ cdef int master_on_map(Master self, Handshake handshake, int64_t now_ns) except 
     self.retry_at_ns = now_ns + MAP_AGAIN_NS
     self.lost_at_ns = self.retry_at_ns - BACKOFF_URGENT_NS
     self.needs_review = True
-    return 0
 
 
 cdef int master_warn_of_place(Master self, str failure) except -1:

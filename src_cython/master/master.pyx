@@ -92,18 +92,6 @@ cdef void restart_guard_hold_until(
         self.cause = cause
 
 
-cdef str restart_guard_text(
-    RestartGuard self, ServerInfo server_info, int64_t ready_at_ns, int64_t now_ns
-):
-    left_s = (self.until_ns - now_ns) / 1e9
-    if self.cause is not None:
-        return f"{self.cause}, votes in {left_s:.1f} s"
-    if server_info.uptime_s is None:
-        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
-    ago_s = server_info.uptime_s + (now_ns - ready_at_ns) / 1e9
-    return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
-
-
 # --- master ---------------------------------------------------------------------------
 # One master: its settings, the state of its connection, and its figures.
 #
@@ -322,6 +310,20 @@ cdef str master_server(Master self):
     return self.server_info.run_id or self.restart_guard.identity
 
 
+cdef str master_withheld(Master self, int64_t now_ns):
+    # Why the restart guard gives it no vote now, or None.
+    cdef RestartGuard guard = self.restart_guard
+    left_s = (guard.until_ns - now_ns) / 1e9
+    if now_ns >= guard.until_ns:
+        return None
+    if guard.cause is not None:
+        return f"{guard.cause}, votes in {left_s:.1f} s"
+    if self.server_info.uptime_s is None:
+        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
+    ago_s = self.server_info.uptime_s + (now_ns - self.ready_at_ns) / 1e9
+    return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
+
+
 cdef tuple master_health(Master self, int64_t now_ns):
     cdef uint32_t count = min(self.sample_count, <uint32_t>SAMPLES)
     return (
@@ -329,10 +331,7 @@ cdef tuple master_health(Master self, int64_t now_ns):
         self.server_info, self.clock, sorted([us for us in self.samples[:count]]),
         self.silent_at_ns > self.heard_ns, self.restart_guard.until_ns,
         self.refusal, self.refused_until_ns, self.lost_at_ns, self.away_from_ns,
-        None if self.state_code != MASTER_READY or now_ns >= self.restart_guard.until_ns
-        else restart_guard_text(
-            self.restart_guard, self.server_info, self.ready_at_ns, now_ns
-        ),
+        master_withheld(self, now_ns) if self.state_code == MASTER_READY else None,
     )
 
 

@@ -388,12 +388,8 @@ cdef int master_on_redirect(
         node = master_node(self, at, now_ns)
         self.needs_review |= asks or node.place < 0
         entry.hops += 1
-        if now_ns < node.restart_guard.until_ns and (
-            round.operation_code == OPERATION_ACQUIRE
-        ):
-            text = restart_guard_text(
-                node.restart_guard, node.server_info, node.ready_at_ns, now_ns
-            )
+        text = master_withheld(node, now_ns)
+        if text is not None and round.operation_code == OPERATION_ACQUIRE:
             return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
         if form_is_native(entry.form) and node.native != entry.form or asks:
             entry.form = FORM_SCRIPT

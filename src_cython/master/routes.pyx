@@ -99,8 +99,8 @@ cdef str routes_refusal(object name):
 
 
 cdef bytes routes_name(bytes name):
-    # Of a semaphore (`gpu#`) or a slot (`gpu#0`), whoever asks: all its slots are looked
-    # at together, so they get a tag. Other names stay as they are.
+    # Of a semaphore (`gpu#`) or a slot (`gpu#0`), whoever asks: all its slots are
+    # looked at together, so they get a tag. Other names stay as they are.
     cdef const char *text
     cdef size_t size
     cdef Py_ssize_t at = name.rfind(b"#")
@@ -190,7 +190,7 @@ cdef bytes routes_tag(Routes self, int at):
     return b"{0}"
 
 
-cdef str routes_read_map(object reply, bytes host, list parts, set ids):
+cdef str routes_read_map(Routes self, object reply, bytes host, list parts, set ids):
     # [[first slot, last, [host, port, id, metadata] of the primary, ...replicas], ...];
     # a host that is left out is the one that was asked; an entry without a port is of
     # a node whose address its cluster has lost. Fills both; returns the fault, or None.
@@ -215,7 +215,9 @@ cdef str routes_read_map(object reply, bytes host, list parts, set ids):
             parts.append((first, last, (name or host, port), routes_id(part[2])))
         ids.update([routes_id(node) for node in part[2:]])
     ids.discard(None)
-    return None if parts else "knows no hash slot of a cluster (CLUSTER SLOTS)"
+    if not parts:
+        return "knows no hash slot of a cluster (CLUSTER SLOTS)"
+    return None if routes_has(self, parts, ids) else OTHER_CLUSTER
 
 
 cdef bytes routes_id(object node):
@@ -235,19 +237,15 @@ cdef bytes routes_ip(list node):
 
 
 cdef str routes_take_map(Routes self, object reply, bytes host, bytes node_id):
-    cdef list parts = [], places = []
+    cdef list parts = [], places
     cdef set ids = set()
     cdef int at, missing = HASH_SLOTS
-    fault = routes_read_map(reply, host, parts, ids)
+    fault = routes_read_map(self, reply, host, parts, ids)
     if fault is not None:
         return fault
-    if not routes_has(self, parts, ids) or node_id is not None and self.known and (
-        node_id not in self.known
-    ):
+    if node_id is not None and self.known and node_id not in self.known:
         return OTHER_CLUSTER
-    for _, _, place, _ in parts:
-        if place not in places:
-            places.append(place)
+    places = [*{place: None for _, _, place, _ in parts}]
     if len(places) > self.most:
         return f"has over {self.most} primaries: no more can be taken"
     for first, last, _, _ in parts:      # so that numbers are free again
@@ -288,11 +286,7 @@ cdef str routes_fault_of_node(
     Routes self, int at, bytes node_id, object reply, bytes host
 ):
     # Of a node whose id is not known: its own map has to be of this cluster.
-    cdef list parts = []
-    cdef set ids = set()
-    fault = routes_read_map(reply, host, parts, ids)
-    if fault is None and not routes_has(self, parts, ids):
-        fault = OTHER_CLUSTER
+    fault = routes_read_map(self, reply, host, [], set())
     if fault is None:
         self.ids[at] = node_id
     return fault

@@ -710,9 +710,8 @@ cdef class Handshake:
         commands = []
         if self.db:
             commands.append(("SELECT", True, (b"SELECT", decimal_bytes(self.db))))
-        commands += [
-            ("CLIENT SETNAME", False, (b"CLIENT", b"SETNAME", self.client_name)),
-        ]
+        words = (b"CLIENT", b"SETNAME", self.client_name)
+        commands.append(("CLIENT SETNAME", False, words))
         if self.tag is not None:
             commands.append(("CLUSTER MYID", False, (b"CLUSTER", b"MYID")))
         if self.tag == b"":

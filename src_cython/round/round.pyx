@@ -448,9 +448,7 @@ cdef inline bint round_is_of_released(Round self) noexcept:
 
 cdef bint round_is_overused(Round self) noexcept:
     # Whether one of its keys was granted again under its token: nothing of it is sent.
-    if self.token_uses is None:
-        return False
-    for use in self.token_uses:
+    for use in self.token_uses or ():
         if (<TokenUse>use).is_over:
             return True
     return False

@@ -33,7 +33,7 @@ OF_C = {
     *("gate_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
     *("error_text", "master_on_other_reply"),
     *("master_health", "master_node", "routes_number", "routes_on_redirect"),
-    *("restart_guard_text", "wait_queues_add_due", "wait_queues_take_due"),
+    *("master_withheld", "wait_queues_add_due", "wait_queues_take_due"),
     *("next_reply", "reply_text"),
     "wait_queue_read_table",
 }
