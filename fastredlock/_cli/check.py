@@ -83,7 +83,8 @@ def _reports(options: dict[str, Any], key: str) -> list[Report]:
     share = min(max(ttl / SHARE, LEAST_TIMEOUT), MOST_TIMEOUT)
     timeout, has_max_ttl = options.get("round_timeout") or share, "max_ttl" in options
     key_prefix = str(options.get("key_prefix", ""))
-    wanted = Wanted(ttl, timeout, has_max_ttl, key, key_prefix)
+    max_ttl = options.get("max_ttl", 0)
+    wanted = Wanted(ttl, timeout, has_max_ttl, key, key_prefix, max_ttl)
     endpoints = parse_masters(options["masters"])
     with ThreadPoolExecutor(len(endpoints)) as pool:
         return [*pool.map(lambda endpoint: examine_all(endpoint, wanted), endpoints)]
@@ -125,6 +126,7 @@ def _parser() -> Parser:
         help="of the locks that are used here: masters have to answer within 5 %% of "
         "it (default: 10)",
     )
+    parser.add_max_ttl()
     parser.add_json()
     parser.add_masters()
     return parser
@@ -162,6 +164,7 @@ class Report:
     uptime: int | None = None  # s
     latency: float | None = None  # s
     clock_offset: float | None = None  # s; its wall clock less ours
+    fails_over: bool = False  # to another server, by itself
     findings: list[Finding] = field(default_factory=list)
 
     def add(self, text: str, level: Level = Level.ADVICE) -> None:
@@ -196,10 +199,10 @@ def compare(reports: Sequence[Report]) -> list[Finding]:
             other.add(text.format(report.master), Level.UNSAFE)
             report.add(text.format(other.master), Level.UNSAFE)
     found: list[Finding] = []
-    if len(reports) == 1:
+    if len(reports) == 1 and not reports[0].fails_over:
         text = "there is one master: where it fails, nobody gets a lock; use 3 or 5"
         found.append(Finding(Level.ADVICE, text))
-    elif len(reports) % 2 == 0:
+    if len(reports) % 2 == 0:
         survived = (len(reports) - 1) // 2
         text = (
             f"{len(reports)} masters survive the loss of {survived}, as "
@@ -245,13 +248,15 @@ class Wanted(NamedTuple):
     has_max_ttl: bool
     key: str  # how those begin that are tried
     key_prefix: str
+    max_ttl: float  # s; 0: not given
+    tag: str = ""  # of its keys on this primary of a cluster
 
 
 def examine_all(endpoint: Any, wanted: Wanted) -> Report:
     """Ask one master everything; of a cluster each primary, for one report."""
     if not endpoint.seeds:
         return examine(endpoint, wanted)
-    report = Report(endpoint.name, role="cluster")
+    report = Report(endpoint.name, role="cluster", fails_over=True)
     found: list[Finding] = []
     try:
         shards = shards_of(endpoint)
@@ -260,7 +265,7 @@ def examine_all(endpoint: Any, wanted: Wanted) -> Report:
         return report
     for node, tag in shards:
         place = node.name.removeprefix("cluster:")
-        each = examine(node, wanted, tag)
+        each = examine(node, wanted._replace(tag=tag))
         report.may_vote &= each.may_vote
         report.version, report.uptime = each.version, each.uptime
         report.latency = max(each.latency or 0, report.latency or 0)
@@ -275,19 +280,19 @@ def examine_all(endpoint: Any, wanted: Wanted) -> Report:
     return report
 
 
-def examine(endpoint: Any, wanted: Wanted, tag: str = "") -> Report:
+def examine(endpoint: Any, wanted: Wanted) -> Report:
     """Ask one master everything; blocks, 2 s for each reply at most."""
-    report = Report(endpoint.name)
+    is_endpoint, tag = endpoint.failover_ns != 0, wanted.tag
+    keeps = is_endpoint or endpoint.lossless_failover  # its max_ttl is required
+    report = Report(endpoint.name, fails_over=keeps)
     try:
         with Connection(endpoint) as connection:
             ahead = _ahead(connection)
             _look_at_clock(report, ahead)
-            is_endpoint = endpoint.failover_ns != 0  # its max_ttl is required
-            keeps = is_endpoint or endpoint.lossless_failover
             has_max_ttl = keeps or wanted.has_max_ttl
             _look_at_info(connection, report, wanted._replace(has_max_ttl=has_max_ttl))
             if report.may_vote and is_endpoint:
-                _look_at_failover(connection, report, endpoint.failover_ns)
+                _look_at_failover(connection, report, endpoint, wanted.max_ttl)
             _measure_delay(connection, report, wanted)
             if report.may_vote:
                 begin, marker = wanted.key + tag, MARKERS[is_endpoint] + tag
@@ -332,17 +337,25 @@ def _look_at_info(connection: Connection, report: Report, wanted: Wanted) -> Non
     _look_at_persistence(connection, known.fields, report, wanted)
 
 
-def _look_at_failover(connection: Connection, report: Report, failover_ns: int) -> None:
+def _look_at_failover(
+    connection: Connection, report: Report, endpoint: Any, max_ttl: float
+) -> None:
+    failover_ns = endpoint.failover_ns
     if failover_ns < 0:
         info = ServerInfo(connection.ask("INFO"))
         in_cluster = info.mode == "cluster"
         name = "cluster-node-timeout" if in_cluster else "min-replicas-*"
-        failover_ns, warning = failover_of(connection.ask("CONFIG", "GET", name), info)
+        replicas = endpoint.sentinels.replicas if endpoint.sentinels else 0
+        failover_ns, warning = failover_of(
+            connection.ask("CONFIG", "GET", name), info, replicas
+        )
         if warning is not None:
             report.add(warning, Level.UNSAFE)
+    window, shown = failover_ns / 1e9, f"{max_ttl:g} s" if max_ttl else "max_ttl"
+    total = f"{max_ttl + 1 + window:g} s = " if max_ttl else ""
     report.add(
-        "a failover loses all locks: for max_ttl + 1 s + "
-        f"{failover_ns / 1e9:g} s nobody gets one",
+        "a failover loses all locks: from the first write of the new primary on "
+        f"nobody gets one for {total}{shown} + 1 s + {window:g} s (failover window)",
         Level.NOTE,
     )
 
@@ -376,7 +389,7 @@ def _look_at_persistence(
                 f"could not write to its disk ({name}: {info[name]}): it may refuse "
                 "locks (MISCONF)"
             )
-    left_ms = connection.ask("PTTL", QUARANTINE)
+    left_ms = connection.ask("PTTL", QUARANTINE + wanted.tag)
     if isinstance(left_ms, int) and left_ms > 0:
         report.add(
             f"was restarted or emptied: clients with a max_ttl ask it for no lock for "

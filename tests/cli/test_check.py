@@ -11,9 +11,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
+from fastredlock import FastRedlock
 from fastredlock._cli.connection import Connection, ServerError
 from fastredlock._options.masters import Endpoint
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalCluster, LocalMasters, LocalSentinels
 from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import HTTP_REFUSAL, FakeServer, Stranger
@@ -267,6 +268,34 @@ def test_check_when_a_service_has_another_marker_then_that_is_asked_for(
     assert "max_ttl cannot be used" not in check(call, url, options=options)[1]
     of_service = f"{url}{'&' if '?' in url else '?'}failover_window=2"
     assert "max_ttl cannot be used" in check(call, of_service, options=options)[1]
+
+
+# --- endpoints ------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("setup", "cost"),
+    [
+        (LocalSentinels, "15 s = 10 s + 1 s + 4 s (failover window)"),
+        (LocalCluster, "14 s = 10 s + 1 s + 3 s (failover window)"),
+    ],
+)
+def test_check_when_one_endpoint_is_well_set_up_then_ends_with_ok_and_its_cost(
+    call: Call, setup: type[LocalSentinels | LocalCluster], cost: str
+) -> None:
+    options = "--max-ttl", "10"
+    with setup() as service:
+        status, out = check(call, service.url, options=options)
+        assert (status, out.splitlines()[0]) == (0, "OK: 1 of 1 masters can vote")
+        assert f"nobody gets one for {cost}" in out
+        with FastRedlock([service.url], max_ttl=10) as locks:
+            locks.connect()
+        status, out = check(call, service.url, options=options)
+        assert (status, "was restarted or emptied" in out) == (1, True)
+        if setup is LocalSentinels:
+            status, out = check(call, service.url + "?replicas=3", options=options)
+            assert (status, "has 3 replicas" in out) == (2, True)
 
 
 # --- logins and TLS -------------------------------------------------------------------
