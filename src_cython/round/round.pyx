@@ -653,16 +653,16 @@ cdef bint batch_on_finished(Batch self, Round round) noexcept:
     self.bytes_under_way -= round_size(round)
     if round.verdict_code < VERDICT_UNREACHABLE:
         self.is_answered = True
-    elif self.failure is None:
+    elif self.failure is None or round.is_withheld:
         self.failure = round
     return self.next < len(self.rounds) and 2 * self.under_way <= self.window
 
 
 cdef bint batch_is_given_up(Batch self) noexcept:
-    # Whether no more of it is sent. The shards of a cluster fail each on its own: where
-    # one lock was answered, the others are tried.
+    # Whether no more of it is sent. The shards of a cluster fail each on its own: if
+    # one lock was answered, the others are tried, but for a mistake of the caller.
     return self.is_withdrawn or (
-        self.failure is not None and not self.is_answered
+        self.failure is not None and (not self.is_answered or self.failure.is_withheld)
         and self.failure.operation_code == OPERATION_ACQUIRE
     )
 

@@ -788,6 +788,20 @@ def test_waiter_for_both_when_it_is_taken_at_its_turn_then_keeps_that_key_alone(
     assert again.is_opened
 
 
+def test_waiter_for_both_when_it_has_kept_a_key_for_long_then_lets_it_go() -> None:
+    gates = Gates()
+    both = wait_for_both(gates)
+    asked_about(gates)
+    tell(gates)
+    asked_about(gates)  # the other one is taken
+    for asked in ({KEY: b"3", b"other": b"1"}, {b"other": b"1"}):
+        assert both.verdict is Verdict.TAKEN
+        both = wait_for_both(gates, both.places)
+        assert asked_about(gates) == asked
+        gates.pass_time(260 * MS)
+        asked_about(gates)
+
+
 def test_waiter_for_both_when_it_has_left_then_no_time_opens_a_place_of_its() -> None:
     """Seen: the queue took a place for a round under way, and stood still for ever."""
     gates = Gates()
