@@ -151,7 +151,7 @@ class Process:
         arrivals, quiet = self._take_arrivals() if self.readable else NOTHING
         by_hand_take_events(engine, arrivals, quiet, now_ns)
         self.judge.on_rests(self, by_hand_idle_keys(engine))
-        if self.losses != engine.counters.losses:
+        if self.losses != engine.counters.losses or self._is_opening():
             self._close_lost()
         if self.begun:
             self.open_due()
@@ -193,6 +193,10 @@ class Process:
                 continue
             if not connection.ready_ns:
                 connection.ready_ns = self.shook_ns[index] = self.world.now_ns
+
+    def _is_opening(self) -> bool:
+        # What came to nothing in its handshake is no loss of a connection.
+        return any([each is not None and not each.ready_ns for each in self.connections])
 
     def _close_lost(self) -> None:
         # The engine closes a descriptor itself; here its connection is another object.
