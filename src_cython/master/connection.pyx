@@ -576,9 +576,11 @@ cdef int master_check_time(
     if self.state_code == MASTER_READY:
         if in_flight_is_overdue(self.in_flight, polled_before_ns, now_ns):
             master_on_lost(self, "owed a reply for too long", now_ns)
-            # All clients of an overloaded server see this at once: they spread.
+            # All clients of an overloaded server see this at once: they spread, but for
+            # those that have no quorum without it.
             self.failures = max(self.failures, SPREAD_FAILURES)
             self.retry_at_ns = now_ns + master_backoff_ns(self)
+            self.lost_at_ns -= BACKOFF_URGENT_NS
         return 0
     if not master_is_opening(self) or now_ns < self.give_up_at_ns:
         return 0

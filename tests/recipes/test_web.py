@@ -95,11 +95,11 @@ def test_fastapi_when_two_ship_one_order_then_one_is_told_to_come_again(
     assert lost == away == UNAVAILABLE  # strangers read no address and no cause
     assert [
         said in line for said, line in zip(LOGGED, log.splitlines(), strict=True)
-    ] == [True] * 2
+    ] == [True] * 3
     assert strange in (404, 422)
 
 
-LOGGED = ("lost: ", "2 failed")  # and who operates it reads both
+LOGGED = ("lost: ", "quorum: lost; ", "2 failed")  # and who operates it reads them
 
 
 def test_django_when_many_pay_at_once_then_no_update_is_lost(

@@ -196,7 +196,9 @@ class Process:
 
     def _is_opening(self) -> bool:
         # What came to nothing in its handshake is no loss of a connection.
-        return any([each is not None and not each.ready_ns for each in self.connections])
+        return any(
+            [each is not None and not each.ready_ns for each in self.connections]
+        )
 
     def _close_lost(self) -> None:
         # The engine closes a descriptor itself; here its connection is another object.
