@@ -11,8 +11,7 @@ has no more, so a resource that was found taken is looked at once a second has p
 at the end of a failed attempt, and again every ten seconds: a round of INSPECT, which
 costs a lock that is merely contended nothing to speak of. A list, a hash, an empty
 string and one that is longer than any token are no locks. Any other string may be
-another client's token; where it has no expiry and names no owner, that is a hint of the
-error, and looked at each second.
+another client's token; of one without expiry a warning is logged once.
 
 **Blocks that were entered and not left**: an acquire in there would wait for itself.
 The core notes for each key who entered a block by which lease, and in which frame
@@ -45,10 +44,10 @@ from .._core import (
 from .._options.keys import MOST_PERMITS, encode_resource
 from .._options.retry import Retry, delay_of
 from .._options.settings import timeout_to_ns
-from .._reports.log import warn, warn_once
+from .._reports.log import warn_once
 from .._reports.votes import (
+    EMPTY,
     NO_EXPIRY_MS,
-    NOT_OURS,
     MasterVote,
     Resource,
     holders_of,
@@ -256,8 +255,6 @@ def failure(
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
     if round.verdict is Verdict.TAKEN:
-        if engine.foreign is not None:
-            hint = hint or engine.foreign.hint(resource)
         return ResourceTakenError(resource, votes, tries, elapsed, hint)
     if round.verdict is Verdict.UNREACHABLE:
         hint = round_timeout_hint(engine, round.terms) or hint
@@ -284,18 +281,19 @@ INSPECT = int(Operation.INSPECT)
 LOOK_AFTER_NS = 1_000_000_000
 LOOK_AGAIN_NS = 10_000_000_000
 REMEMBERED = 64  # resources; of more, some are looked at later
-EMPTY = "an empty value: no token"
+STAYS = (
+    "%s: taken by a key without expiry: if it is no lock (NO_EXPIRY), it stays until "
+    "it is deleted"
+)
 
 
 class ForeignKeys:
     """Remember which resources were found taken, and when to look what holds them."""
 
-    __slots__ = ("_due_ns", "_suspects", "_warned")
+    __slots__ = ("_due_ns",)
 
     def __init__(self) -> None:
         self._due_ns: dict[bytes | tuple[bytes, ...], int] = {}
-        self._suspects: dict[Resource, str] = {}  # a hint, what each is taken for
-        self._warned: set[bytes] = set()
 
     def is_due(self, key: bytes | tuple[bytes, ...], now_ns: int) -> bool:
         """Note that it was found taken; return whether to look what holds it."""
@@ -321,53 +319,19 @@ class ForeignKeys:
 
         That is where too few masters are left for a quorum.
         """
-        self._suspects.pop(resource, None)
         for each in key if isinstance(key, tuple) else (key,):
             round = engine.new_round(INSPECT, each, b"-", taken.terms)
             round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
             yield round
-            votes = tuple(map(with_emptiness, holders_of(engine, round), round.votes()))
-            foreign = [vote for vote in votes if is_foreign(vote)]
-            if len(votes) - len(foreign) < len(votes) // 2 + 1:
+            votes = holders_of(engine, round)
+            most = len(votes) // 2
+            if sum(not is_foreign(vote) for vote in votes) <= most:
                 self._due_ns[key] = 0  # the next caller gets the error at once
                 elapsed = (round.closed_ns - began_ns) / 1e9
                 raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
-            self._note_no_expiry(resource, each, votes, taken)
-            if resource in self._suspects:
-                self._due_ns[key] = round.closed_ns + LOOK_AFTER_NS
-
-    def hint(self, resource: Resource) -> str:
-        return self._suspects.get(resource, "")
-
-    def _note_no_expiry(
-        self,
-        resource: Resource,
-        key: bytes,
-        votes: tuple[MasterVote, ...],
-        taken: Round,
-    ) -> None:
-        without_expiry = [vote for vote in votes if vote.remaining_ms == NO_EXPIRY_MS]
-        if not taken.terms.has_expiry or len(without_expiry) < len(votes) // 2 + 1:
-            return
-        if without_expiry[0].owner is None and len(self._suspects) < REMEMBERED:
-            self._suspects[resource] = without_expiry[0].text or NOT_OURS
-        if key not in self._warned:
-            if len(self._warned) >= REMEMBERED:
-                self._warned.clear()
-            self._warned.add(key)
-            warn(
-                "%s: taken by a key without expiry: if it is no lock (NO_EXPIRY), it "
-                "stays until it is deleted",
-                printable(resource),
-            )
-
-
-def with_emptiness(vote: MasterVote, found: tuple[Vote, object, object]) -> MasterVote:
-    """Return the vote, with a text where the value is empty."""
-    details = found[1]
-    if isinstance(details, list) and details[0] == b"=":
-        return vote._replace(text=EMPTY)
-    return vote
+            stays = [vote.remaining_ms for vote in votes].count(NO_EXPIRY_MS) > most
+            if stays and taken.terms.has_expiry:
+                warn_once(STAYS, printable(resource))
 
 
 def is_foreign(vote: MasterVote) -> bool:

@@ -25,6 +25,7 @@ NO_EXPIRY_MS = -1  # PTTL
 GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that cannot tell
 NOT_AWAITED = "connected, not waited for: no quorum could answer"
 SHORT = {GONE_OR_TAKEN: GONE_OR_TAKEN, NOT_AWAITED: "not waited for"}
+EMPTY = "an empty value: no token"
 NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
 SETNX = "no expiry: a SETNX lock, its time {} {:.0f} s{}?"  # a string that is a time
 TIME_DIGITS = 10, 13  # of a time in s, in ms
@@ -117,7 +118,7 @@ def reading_of(
     token = value_of([value])
     if token is None:
         return None, None, None
-    text = setnx_text(token) if has_no_expiry else None
+    text = EMPTY if not token else setnx_text(token) if has_no_expiry else None
     if lingers(token):
         text = LINGERS
     return text, hash_of(token), owner_of(token)

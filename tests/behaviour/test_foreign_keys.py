@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from functools import partial
 from hashlib import sha256
 from types import SimpleNamespace
 from typing import Any
@@ -13,17 +12,16 @@ import pytest
 import redis
 
 from fastredlock import (
-    NO_EXPIRY,
     FastRedlock,
     ForeignKeyError,
     LeaseLostError,
     ReleaseStatus,
-    ResourceTakenError,
     Retry,
     Vote,
 )
 from fastredlock._cli.holding import Holding
 from fastredlock._locking import attempt
+from fastredlock._reports import log
 from fastredlock.testing import LocalMasters
 from tests.docs.documents import ROOT, blocks
 from tests.support.calls import granted
@@ -31,7 +29,7 @@ from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, delete, set_all
 from tests.support.threads import in_threads
 from tests.support.waiters import Section
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.waiting import stopwatch
 
 Put = Callable[[redis.Redis], object]
 
@@ -99,13 +97,14 @@ def test_foreign_key_on_a_minority_does_not_matter(
 
 def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
     make_locks: MakeLocks, servers: Servers, urls: list[str],
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     locks = make_locks(urls)
     held = granted(make_locks(urls).acquire("held", ttl=60))
     assert locks.acquire("held", timeout=0.3) is None
     assert caplog.messages == []
     set_all(servers, "cached")
+    monkeypatch.setattr(log, "logged", set[str]())
     for _ in range(2):
         assert locks.acquire(KEY, timeout=0.3) is None
     assert caplog.messages == [
@@ -115,67 +114,28 @@ def test_lock_that_is_held_long_stays_taken_and_without_expiry_is_warned_of(
     held.release()
 
 
-HINT = "(no expiry: not a lock of ours?)"
+# --- what `holders()` makes of values that were never meant for it --------------------
 
 
-def test_taken_error_names_a_key_without_expiry_as_long_as_there_is_one(
-    make_locks: MakeLocks, servers: Servers, urls: list[str]
-) -> None:
-    def error(timeout: float) -> str:
-        with pytest.raises(ResourceTakenError) as raised, lock(timeout=timeout):
-            pass
-        return str(raised.value)
-
-    lock = partial(make_locks(urls).lock, KEY)
-    set_all(servers, "cached")
-    assert HINT not in error(0)  # not known yet
-    assert f" ms {HINT}: 0 of 5 granted" in error(0.4)
-    assert HINT in error(0)
-    for server in servers:
-        server.expire(KEY, 60)
-    assert HINT not in error(0.4)
+SETNX_VALUES: list[tuple[Callable[[], str | int], str | None]] = [
+    (lambda: f"{time.time() - 3600:.6f}", "a SETNX lock, its time ended 36"),
+    (lambda: int(time.time() - 60.1) * 1000, "a SETNX lock, its time ended 6"),
+    (lambda: int(time.time() + 995), "a SETNX lock, its time ends in 99"),
+    (lambda: 12345, None),
+    (lambda: "175400000x", None),
+    (lambda: 2**62 + 7, None),
+]
 
 
-@pytest.mark.parametrize(
-    ("value", "hint"),
-    [
-        (lambda: f"{time.time() - 3600:.6f}", "a SETNX lock, its time ended 36"),
-        (lambda: int(time.time() - 60.1) * 1000, "a SETNX lock, its time ended 6"),
-        (lambda: int(time.time() + 1000), "a SETNX lock, its time ends in 99"),
-        (lambda: 12345, "not a lock of ours?"),
-        (lambda: "175400000x", "not a lock of ours?"),
-        (lambda: 2**62 + 7, "not a lock of ours?"),
-    ],
-)
-def test_taken_error_when_the_value_is_a_time_then_names_a_lock_of_setnx(
-    make_locks: MakeLocks, servers: Servers, urls: list[str],
-    value: Callable[[], str | int], hint: str,
+@pytest.mark.parametrize(("value", "told"), SETNX_VALUES)
+def test_holders_when_the_value_is_a_time_then_name_a_lock_of_setnx(
+    locks: FastRedlock, servers: Servers, value: Callable[[], str | int],
+    told: str | None,
 ) -> None:  # fmt: skip
     for server in servers:
         server.set(KEY, value())
-    lock = make_locks(urls).lock(KEY, timeout=0.25)
-
-    def told() -> str:
-        with pytest.raises(ResourceTakenError) as raised, lock:
-            pytest.fail("its body runs")
-        return str(raised.value)
-
-    assert wait_until(lambda: f"(no expiry: {hint}" in told())
-
-
-def test_taken_error_names_no_lock_of_ours_that_has_no_expiry(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    granted(make_locks(urls).acquire(KEY, ttl=NO_EXPIRY))
-    with (
-        pytest.raises(ResourceTakenError) as raised,
-        make_locks(urls).lock(KEY, timeout=0.4),
-    ):
-        pass
-    assert HINT not in str(raised.value)
-
-
-# --- what `holders()` makes of values that were never meant for it --------------------
+    for vote in locks.holders(KEY):
+        assert vote.text == told or f"no expiry: {told}" in str(vote.text)
 
 
 @pytest.mark.parametrize(
@@ -212,6 +172,7 @@ def test_holders_when_the_value_is_no_token_then_says_what_it_is(
     assert wrong.vote is Vote.FAILED
     assert (wrong.text or "").startswith("WRONGTYPE")
     assert empty.token_hash == sha256(b"").hexdigest()[:16]
+    assert empty.text == "an empty value: no token"
     text = "a value of 2000000 bytes: no token"
     assert {vote[1:3] + vote[4:] for vote in long} == {
         (Vote.TAKEN, text, None, -1, 0, None)
