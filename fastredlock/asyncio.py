@@ -92,9 +92,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take all of the resources or none of them, in one round; return one Lease.
 
-        As `acquire` otherwise. Each master takes all keys in one step or none, so two
-        callers that name the same resources in any order do not lock each other out.
-        The lease's `resource` is the tuple of resources, each once.
+        As `acquire`, and as `fastredlock.FastRedlock.acquire_all`.
         """
         if unknown:
             raise unexpected("acquire_all", unknown)
@@ -109,13 +107,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Coroutine[Any, Any, list[Lease | None]]:
         """Try once to take each of the resources; return a Lease or None for each.
 
-        In the order given; independent of each other, each with its own token, verdict
-        and validity, but with one write per master for many: the way to take hundreds.
-        None: taken, by others or by the same resource earlier in the list; or too few
-        masters could answer for it, as of one shard of a cluster, while others were
-        answered (an observer is told of each). Waits for about a round. Raises
-        QuorumUnreachableError or ValidityExhaustedError if none was answered; then, or
-        if anything else leaves this call by exception, all are rolled back first.
+        Waits for about a round; as `fastredlock.FastRedlock.acquire_each` otherwise.
         """
         name, given = "FastRedlock.acquire_each", (Lease, resources, ttl)
         return EachCall(self._driver, name, AcquireEach, *given)
@@ -126,9 +118,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Coroutine[Any, Any, list[ReleaseStatus]]:
         """Release each of the leases; return how each ended, in the order given.
 
-        As `Lease.release`, with one write per master for many. None, as acquire_each
-        returns it, is GONE, like a lease that was released before. Waits for about a
-        round; if an exception leaves this call, all releases are sent all the same.
+        Waits for about a round; as `fastredlock.FastRedlock.release_each` otherwise.
         """
         name = "FastRedlock.release_each"
         return EachCall(self._driver, name, ReleaseEach, leases)
@@ -139,12 +129,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Coroutine[Any, Any, list[float | None]]:
         """Extend each of the leases; return the validity (s) left, None where lost.
 
-        In the order given; each as by `Lease.extend` (by `ttl` s, default: its own, as
-        before), with one write per master for many. A lease that too few masters
-        extended and that is still valid is not lost: it has what is left of its old
-        validity. None, as acquire_each returns it, stays None. Waits for about a
-        round. If an exception leaves this call, each may have been extended or not:
-        `remaining()` counts on the earlier end.
+        Waits for about a round; as `fastredlock.FastRedlock.extend_each` otherwise.
         """
         name = "FastRedlock.extend_each"
         return EachCall(self._driver, name, ExtendEach, leases, ttl)
@@ -185,23 +170,14 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> tuple[Any, ...]:
         """Return the holder of the resource, as every master sees it at this moment.
 
-        One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
-        and `remaining_ms`, or GRANTED where nobody holds it. Waits until all have
-        answered, one round timeout at most. For people: by the time it is read, it may
-        not be so any more. `permits`: of a semaphore of so many, such a tuple for each
-        slot.
+        Waits for one round timeout at most; as `fastredlock.FastRedlock.holders`.
         """
         return await run_awaited(self._holders(resource, permits))
 
     async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
 
-        `token_hash` names it, as `holders()` shows it: each master deletes the key
-        only where its value is that token. RELEASED: a quorum is sure not to have it
-        any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
-        a quorum answered. Waits until all have, two round timeouts at most. The holder
-        is not asked: a kept lease is reported lost at its next renewal, a third of its
-        ttl later at the most; any other one counts on its validity until it asks.
+        Waits for two round timeouts at most; as `fastredlock.FastRedlock.break_`.
         """
         return await run_awaited(breaking(self, resource, token_hash))
 
@@ -221,12 +197,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     async def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
         """Ask every master now whether it would vote; return one MasterHealth for each.
 
-        In configured order. It connects to those that are not connected, also where
-        they failed a moment ago, and sends each the SET of a key of its own that
-        expires at once. So a server that is frozen, read-only or without memory is seen
-        (`votes` False, and why in `last_error`), and one that has come back, too.
-        Waits until all have answered, at most `timeout` s, half of it for connections.
-        Raises FastRedlockError after close().
+        Waits for at most `timeout` s; as `fastredlock.FastRedlock.ping`.
         """
         driver, round = self._driver, self._ping(timeout)
         await driver.run(round)
@@ -235,12 +206,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     async def close(self, *, release: bool = False) -> None:
         """Close all connections; waits for releases not yet confirmed.
 
-        For 0.25 s where a master is silent. Acquires of other tasks end unreachable,
-        and are rolled back. Leases are not released: release them first, or give
-        `release=True`: then all that this FastRedlock took and that the program still
-        refers to are released, in one call, also those whose `with` block is running. A
-        release that comes later opens connections of its own; every other call raises
-        FastRedlockError then.
+        For 0.25 s where a master is silent; as `fastredlock.FastRedlock.close`.
         """
         driver = self._driver
         if not release:

@@ -274,22 +274,15 @@ def selected(client: Any) -> Steps[None]:
     try:
         info = yield client.client_info
     except Exception as error:
-        if {"ConnectionError", "TimeoutError"} & {
-            c.__name__ for c in type(error).__mro__
-        }:
-            return
-        text = f"has one connection that cannot be asked: {error}"
-        _refuse(client, text)
+        names = {base.__name__ for base in type(error).__mro__}
+        if names.isdisjoint(("ConnectionError", "TimeoutError")):
+            _refuse(client, f"has one connection that cannot be asked: {error}")
+        return
     if isinstance(info, CoroutineType):  # nobody is here to await it
         info.close()
         _refuse(client, "has one connection, which may have selected another database")
     if int(info["db"]) != int(client.connection_pool.connection_kwargs.get("db") or 0):
         _refuse(client, f"has selected database {info['db']}")
-
-
-def _broke(error: Exception) -> bool:
-    names = {base.__name__ for base in type(error).__mro__}
-    return not names.isdisjoint(("ConnectionError", "TimeoutError"))
 
 
 def refuse_moved(client: Any) -> None:

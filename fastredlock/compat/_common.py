@@ -72,13 +72,14 @@ def shared_locks(
             refuse_overrides(master, each)
     references = [each for master in masters for each in _references(master)]
     key = (make, drift_factor, *references)
+    copies: Any = type(masters)
     try:
         locks: L | None = _known.get(key)
     except TypeError:  # a dict has no hash
-        return new_locks(partial(_copying, make), masters, drift_factor)
+        return new_locks(make, copies(map(_copied, masters)), drift_factor)
     if locks is None:
         # Threads may make one at the same time: all of them then use the first.
-        new = new_locks(partial(_copying, make), masters, drift_factor)
+        new = new_locks(make, copies(map(_copied, masters)), drift_factor)
         locks = _known.setdefault(key, new)
         for reference in references:
             if isinstance(reference, ref):
@@ -92,17 +93,13 @@ def look_at(masters: Sequence[object]) -> Steps[None]:
         yield from selected(master)
 
 
-def _copying(make: Callable[..., L], masters: Sequence[Any], **options: Any) -> L:
-    """Make one of copies: what FastRedlock refuses in a client was looked at here."""
-    copies = type(masters)(map(_copied, masters))  # type: ignore[call-arg]
-    return make(copies, **options)
-
-
 def _copied(master: Any) -> Any:
+    """Return a copy of a client's settings: what FastRedlock refuses was looked at."""
     if not hasattr(pool_of(master), "connection_kwargs"):
         return master
-    waits = settings_given(master).get("socket_timeout")
-    return {**settings_of_client(master), "socket_timeout": waits}
+    given = settings_given(master)
+    timeouts = "socket_timeout", "socket_connect_timeout"
+    return settings_of_client(master) | {name: given.get(name) for name in timeouts}
 
 
 def _references(master: Any) -> Iterator[object]:

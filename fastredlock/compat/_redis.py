@@ -2,8 +2,7 @@
 
 The client's settings are copied and its sockets left alone. redis-py repeats a command
 when its connection broke; so do we, three times in all. `locks` is a FastRedlock,
-blocking or awaitable, `lease` one of its leases. `errors` is the module of exceptions
-of the client's library, redis-py or valkey-py; the other need not be installed.
+blocking or awaitable, `lease` one of its leases.
 """
 
 from __future__ import annotations
@@ -17,7 +16,6 @@ from typing import Any, TypeVar
 from weakref import WeakSet
 
 from .. import (
-    AcquireError,
     LeaseLostError,
     MasterVote,
     NotExtendedError,
@@ -83,18 +81,6 @@ def encoded(client: Any, value: object) -> bytes:
     return bytes(owner.get_encoder().encode(value))
 
 
-def errors_of(client: Any) -> Any:
-    """Return the module of exceptions of a client's library."""
-    roots = {base.__module__.partition(".")[0] for base in client.__class__.__mro__}
-    return import_module(f"{'valkey' if 'valkey' in roots else 'redis'}.exceptions")
-
-
-def base_of(errors: Any) -> type[Exception]:
-    """Return the class of all its errors."""
-    base: type[Exception] = errors.ResponseError.__base__
-    return base
-
-
 def draw_token() -> bytes:
     """Draw 16 bytes in hex: as long as redis-py's uuid1().hex, and not predictable."""
     return urandom(16).hex().encode()
@@ -103,99 +89,128 @@ def draw_token() -> bytes:
 # --- calls ------------------------------------------------------------------------
 
 
-def take(
-    errors: Any, granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float
-) -> Steps[Any]:
-    """Try once to take the key with this token; return a lease, None if others hold it.
+class Library:
+    """The library of a client, redis-py or valkey-py: calls that raise its errors.
 
-    Raises redis-py's errors; the cause of one that may be tried again, best with
-    another token, is a QuorumUnreachableError.
+    `errors`: its module of exceptions, the other's need not be there; `base`: the class
+    of all of them.
     """
-    waits, drawn = patience.get()
-    given = iter([token])
 
-    def next_token() -> bytes:
-        drawn_now = next(given, None) or (token if drawn is None else draw_token())
-        if drawn is not None:
-            drawn[:] = (drawn_now,)
-        return drawn_now
+    def __init__(self, client: Any) -> None:
+        roots = {base.__module__.partition(".")[0] for base in client.__class__.__mro__}
+        name = "valkey" if "valkey" in roots else "redis"
+        self.errors: Any = import_module(f"{name}.exceptions")
+        self.base: type[Exception] = self.errors.ResponseError.__base__
 
-    mark = token_source.set(next_token)
-    try:
-        return (yield partial(noted, granted, locks, key, ttl, waits))
-    except QuorumUnreachableError as error:
-        raise redis_error(errors, error) from error
-    except ValidityExhaustedError as error:
-        raise errors.TimeoutError(str(error)) from error
-    except TokenReusedError as error:
-        raise not_settled(errors, error) from error
-    finally:
-        token_source.reset(mark)
+    def take(
+        self, granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float
+    ) -> Steps[Any]:
+        """Try once to take the key with this token; return a lease, or None: taken.
 
+        Raises redis-py's errors; the cause of one that may be tried again, best with
+        another token, is a QuorumUnreachableError.
+        """
+        waits, drawn = patience.get()
+        given = iter([token])
 
-def try_again(errors: Any, attempt: Callable[[], Any]) -> Steps[Any]:
-    """Make an attempt; again where too few masters could answer, as redis-py does."""
-    failure: Any = None
-    for pause in PAUSES:
-        yield pause
+        def next_token() -> bytes:
+            drawn_now = next(given, None) or (token if drawn is None else draw_token())
+            if drawn is not None:
+                drawn[:] = (drawn_now,)
+            return drawn_now
+
+        mark = token_source.set(next_token)
         try:
-            return (yield attempt)
-        except base_of(errors) as error:
-            cause = error.__cause__
-            if isinstance(cause, QuorumUnreachableError):
+            return (yield partial(noted, granted, locks, key, ttl, waits))
+        except QuorumUnreachableError as error:
+            raise self.class_of(error.votes)(str(error)) from error
+        except ValidityExhaustedError as error:
+            raise self.errors.TimeoutError(str(error)) from error
+        except TokenReusedError as error:
+            raise self.not_settled(error) from error
+        finally:
+            token_source.reset(mark)
+
+    def try_again(self, attempt: Callable[[], Any]) -> Steps[Any]:
+        """Make an attempt; as redis-py, again where too few masters could answer."""
+        failure: Any = None
+        for pause in PAUSES:
+            yield pause
+            try:
+                return (yield attempt)
+            except self.base as error:
+                cause = error.__cause__
+                if isinstance(cause, QuorumUnreachableError):
+                    failure = error
+                elif failure is None or not isinstance(cause, TokenReusedError):
+                    raise  # no given token that met the roll-back of its last try
+        raise failure
+
+    def ask(self, locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
+        """Return the holders once a quorum has answered; raise redis-py's errors."""
+        for pause in PAUSES:
+            yield pause
+            votes: tuple[MasterVote, ...] = yield partial(locks.holders, key)
+            if answered(votes):
+                return votes
+        each = "; ".join(map(str, votes))
+        text = f"{printable(key)}: fewer than a quorum answered [{each}]"
+        raise self.class_of(votes)(text)
+
+    def prolong(self, lease: Any, ttl: float) -> Steps[bool]:
+        """Set the ttl (s) anew; return False if the lease was lost."""
+        for pause in PAUSES:
+            yield pause
+            try:
+                yield partial(lease.extend, ttl)
+                return True
+            except (LeaseLostError, NotExtendedError) as error:
                 failure = error
-            elif failure is None or not isinstance(cause, TokenReusedError):
-                raise  # and not a given token that met the roll-back of its last try
-    raise failure
+            unsettled.add(lease)
+            if answered(failure.votes) or not failure.votes:
+                return False
+        raise self.class_of(failure.votes)(str(failure)) from failure
 
+    def give_back(self, lease: Any) -> Steps[bool]:
+        """Release; return False if it was lost before.
 
-def ask(errors: Any, locks: Any, key: bytes) -> Steps[tuple[MasterVote, ...]]:
-    """Return the holders once a quorum has answered; raise redis-py's errors."""
-    for pause in PAUSES:
-        yield pause
-        votes: tuple[MasterVote, ...] = yield partial(locks.holders, key)
-        if answered(votes):
-            return votes
-    each = "; ".join(map(str, votes))
-    text = f"{printable(key)}: fewer than a quorum answered [{each}]"
-    raise _class_of(errors, votes)(text)
+        Raises if it is not confirmed. It may then be called again.
+        """
+        was_valid = lease.is_valid
+        for pause in PAUSES:
+            yield pause
+            status = yield lease.release
+            if status is RELEASED:
+                return True
+            if status is GONE:
+                return lease in unanswered_releases
+            unsettled.add(lease)
+            if was_valid:
+                unanswered_releases.add(lease)
+        raise self.errors.ConnectionError(
+            f"{printable(lease.resource)}: release not confirmed by a quorum; it goes "
+            "out again to masters that come back, and may be tried again"
+        )
 
+    def not_settled(self, error: TokenReusedError) -> Any:
+        """Return the error of a given id or token that was given again too early."""
+        return self.errors.ConnectionError(
+            f"{printable(error.resource)}: not acquired: the release of the last lock "
+            "with this id or token is not confirmed, and would delete the new one; try "
+            "again later, or with another"
+        )
 
-def prolong(errors: Any, lease: Any, ttl: float) -> Steps[bool]:
-    """Set the ttl (s) anew; return False if the lease was lost."""
-    for pause in PAUSES:
-        yield pause
-        try:
-            yield partial(lease.extend, ttl)
-            return True
-        except (LeaseLostError, NotExtendedError) as error:
-            failure = error
-        unsettled.add(lease)
-        if answered(failure.votes) or not failure.votes:
-            return False
-    raise redis_error(errors, failure) from failure
-
-
-def give_back(errors: Any, lease: Any) -> Steps[bool]:
-    """Release; return False if it was lost before.
-
-    Raises if it is not confirmed. It may then be called again.
-    """
-    was_valid = lease.is_valid
-    for pause in PAUSES:
-        yield pause
-        status = yield lease.release
-        if status is RELEASED:
-            return True
-        if status is GONE:
-            return lease in unanswered_releases
-        unsettled.add(lease)
-        if was_valid:
-            unanswered_releases.add(lease)
-    raise errors.ConnectionError(
-        f"{printable(lease.resource)}: release not confirmed by a quorum; it goes out "
-        "again to masters that come back, and may be tried again"
-    )
+    def class_of(self, votes: Iterable[MasterVote]) -> Any:
+        """Return the class of redis-py's error for these votes."""
+        failed = [vote for vote in votes if vote.vote in (Vote.FAILED, Vote.SILENT)]
+        for vote in failed:
+            code = _code_of(vote.text or "")
+            if vote.vote is Vote.FAILED and code.isupper():
+                return getattr(self.errors, _ERRORS.get(code, "ResponseError"))
+        late = [(vote.text or "").startswith(_LATE) for vote in failed]
+        if any(late) or any(vote.vote is Vote.SILENT for vote in failed):
+            return self.errors.TimeoutError
+        return self.errors.ConnectionError
 
 
 # --- votes ------------------------------------------------------------------------
@@ -204,36 +219,6 @@ def give_back(errors: Any, lease: Any) -> Steps[bool]:
 def is_held(votes: Sequence[MasterVote]) -> bool:
     """Return whether a majority has the key, with any token."""
     return sum(vote.vote is Vote.TAKEN for vote in votes) > len(votes) // 2
-
-
-# --- the errors of redis-py, as it would have raised them for these votes ---------
-
-
-def redis_error(
-    errors: Any, error: AcquireError | LeaseLostError | NotExtendedError
-) -> Any:
-    return _class_of(errors, error.votes)(str(error))
-
-
-def not_settled(errors: Any, error: TokenReusedError) -> Any:
-    """Return the error of an id or token that was given, and given again too early."""
-    return errors.ConnectionError(
-        f"{printable(error.resource)}: not acquired: the release of the last lock with "
-        "this id or token is not confirmed, and would delete the new one; try again "
-        "later, or with another"
-    )
-
-
-def _class_of(errors: Any, votes: Iterable[MasterVote]) -> Any:
-    failed = [vote for vote in votes if vote.vote in (Vote.FAILED, Vote.SILENT)]
-    for vote in failed:
-        code = _code_of(vote.text or "")
-        if vote.vote is Vote.FAILED and code.isupper():
-            return getattr(errors, _ERRORS.get(code, "ResponseError"))
-    late = [(vote.text or "").startswith(_LATE) for vote in failed]
-    if any(late) or any(vote.vote is Vote.SILENT for vote in failed):
-        return errors.TimeoutError
-    return errors.ConnectionError
 
 
 def _code_of(text: str) -> str:

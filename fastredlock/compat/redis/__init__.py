@@ -50,7 +50,7 @@ class Lock(BaseLock[Literal[True]]):
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             self.release()
-        except self._error_base as error:
+        except self._library.base as error:
             if exc_value is None and self._is_to_raise(error):
                 raise
             logger.warning(NOT_RAISED, error)
@@ -69,7 +69,7 @@ class Lock(BaseLock[Literal[True]]):
         sleep, drawn = self.sleep if sleep is None else sleep, list[bytes]()
         try:
             return run(self._acquire(sleep, blocking, blocking_timeout, token, drawn))
-        except (self._error_base, FastRedlockError):
+        except (self._library.base, FastRedlockError):
             raise  # of a try that is rolled back
         except BaseException:
             if drawn:  # its lease may have been lost on the way here

@@ -21,19 +21,7 @@ from .._common import (
     times_left_ms,
     warn_of_prefix,
 )
-from .._redis import (
-    ask,
-    base_of,
-    draw_token,
-    encoded,
-    errors_of,
-    give_back,
-    is_held,
-    patience,
-    prolong,
-    take,
-    try_again,
-)
+from .._redis import Library, draw_token, encoded, is_held, patience
 
 R = TypeVar("R")  # what an extension returns: True, or what is awaited for it
 
@@ -143,8 +131,7 @@ class BaseLock(Generic[R]):
         self._redis = redis
         self._clients = list(redis) if isinstance(redis, list | tuple) else [redis]
         self._connect()
-        self._errors = errors_of(self._clients[0])
-        self._error_base = base_of(self._errors)
+        self._library = Library(self._clients[0])
 
     def _connect(self) -> None:
         self._locks: Any = shared_locks(self._new_locks, self._clients)
@@ -234,7 +221,7 @@ class BaseLock(Generic[R]):
                 drawn[:] = (token,)
             return self.do_acquire(token)
 
-        is_taken: bool = yield from try_again(self._errors, attempt)
+        is_taken: bool = yield from self._library.try_again(attempt)
         if is_taken:
             self.local.token = drawn[-1] if given is None else token
         return is_taken
@@ -243,9 +230,8 @@ class BaseLock(Generic[R]):
         try:
             yield from look_at(self._clients)
             self._connect()
-            lease = yield from take(
-                self._errors, [], self._locks, self._key(), token, self._ttl()
-            )
+            given = self._locks, self._key(), token, self._ttl()
+            lease = yield from self._library.take([], *given)
         except ConfigurationError as error:
             raise self._error(str(error)) from error
         if lease is not None:
@@ -253,10 +239,10 @@ class BaseLock(Generic[R]):
         return lease is not None
 
     def _locked(self) -> Steps[bool]:
-        return is_held((yield from ask(self._errors, self._locks, self._key())))
+        return is_held((yield from self._library.ask(self._locks, self._key())))
 
     def _owned(self) -> Steps[bool]:
-        votes = yield from ask(self._errors, self._locks, self._key())
+        votes = yield from self._library.ask(self._locks, self._key())
         token = self._token()  # text, which a user has set, is nobody's in redis-py
         return isinstance(token, bytes) and bool(times_left_ms(votes, token))
 
@@ -271,7 +257,7 @@ class BaseLock(Generic[R]):
             )
         try:
             yield partial(self.do_release, token)
-        except self._errors.LockNotOwnedError:
+        except self._library.errors.LockNotOwnedError:
             raise
         except BaseException:  # not confirmed: it may be tried again
             if local.token is None:
@@ -285,14 +271,14 @@ class BaseLock(Generic[R]):
             is_released = yield partial(self._run, "release", token)
         else:
             lease = self._lease_of(token) or self._adopted(token)
-            is_released = yield from give_back(self._errors, lease)
+            is_released = yield from self._library.give_back(lease)
         if not is_released:
             raise self._not_owned("release")
 
     def _extend(self, added: float, replace_ttl: bool) -> Steps[Literal[True]]:
         ttl_ms = int(added * 1000)
         if not (replace_ttl or self._is_set("extend")):
-            votes = yield from ask(self._errors, self._locks, self._key())
+            votes = yield from self._library.ask(self._locks, self._key())
             token = encoded(self._clients[0], self._token_or("extend"))
             left = min(times_left_ms(votes, token), default=-1)
             if left < 0:  # lost, or without expiry
@@ -315,7 +301,7 @@ class BaseLock(Generic[R]):
             if is_set:
                 is_prolonged = yield partial(self._run, what, token, ttl_ms, *flag)
             else:
-                is_prolonged = yield from prolong(self._errors, lease, ttl_ms / 1000)
+                is_prolonged = yield from self._library.prolong(lease, ttl_ms / 1000)
         except ConfigurationError as error:
             raise self._error(str(error)) from error
         if not is_prolonged:
@@ -376,14 +362,14 @@ class BaseLock(Generic[R]):
             raise self._error(f"Cannot {what} a lock with no timeout")
 
     def _error(self, message: str, kind: str = "LockError") -> Any:
-        error: Any = getattr(self._errors, kind)(message)
+        error: Any = getattr(self._library.errors, kind)(message)
         error.lock_name = self.name  # no argument before redis-py 5.0.2
         return error
 
     def _is_to_raise(self, error: Exception) -> bool:
         """Return whether the context manager raises this error."""
         return self.raise_on_release_error or not isinstance(
-            error, self._errors.LockError
+            error, self._library.errors.LockError
         )
 
     def _not_owned(self, what: str) -> Any:

@@ -36,7 +36,7 @@ class Lock(BaseLock[Awaitable[Literal[True]]]):
     async def __aexit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
         try:
             await self.release()
-        except self._error_base as error:
+        except self._library.base as error:
             if exc_value is None and self._is_to_raise(error):
                 raise
             logger.warning(NOT_RAISED, error)

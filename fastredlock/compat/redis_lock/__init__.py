@@ -31,17 +31,7 @@ from ... import (
 )
 from ..._steps import run
 from .._common import Refusing, look_at, shared_locks, times_left_ms, warn_of_prefix
-from .._redis import (
-    ask,
-    base_of,
-    errors_of,
-    give_back,
-    is_held,
-    prolong,
-    take,
-    try_again,
-    unsettled,
-)
+from .._redis import Library, is_held, unsettled
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._signal import reset_all as reset_all
 
@@ -131,7 +121,7 @@ class Lock(Refusing):
         if auto_renewal and not expire:
             raise ValueError("Expire may not be None when auto_renewal is set")
         self._client = redis_client
-        self._errors = errors_of(redis_client)
+        self._library = Library(redis_client)
         self._expire = _whole_seconds(expire) if expire else None
         self._signal_expire = signal_expire
         self._has_own_id = id is None
@@ -161,7 +151,7 @@ class Lock(Refusing):
         return self._is_held_by_us(self._ask())
 
     def _ask(self) -> tuple[MasterVote, ...]:
-        return run(ask(self._errors, self._locks, self._key))
+        return run(self._library.ask(self._locks, self._key))
 
     def _is_held_by_us(self, votes: tuple[MasterVote, ...]) -> bool:
         return bool(times_left_ms(votes, self._token))
@@ -239,7 +229,7 @@ class Lock(Refusing):
         warn_of_prefix(LOCK, self._name)
 
     def _take(self, granted: list[Any]) -> bool:
-        lease = run(try_again(self._errors, partial(self._attempt, granted)))
+        lease = run(self._library.try_again(partial(self._attempt, granted)))
         if lease is not None:  # a failed try leaves what another thread holds
             self._lease, self._id = lease, lease.token.decode()
         return lease is not None
@@ -249,9 +239,9 @@ class Lock(Refusing):
         self._connect()
         id, lease = self._id, self._lease
         try:
-            where = self._errors, granted, self._locks, self._key
-            return run(take(*where, id.encode(), self._ttl))
-        except base_of(self._errors) as error:
+            given = granted, self._locks, self._key, id.encode(), self._ttl
+            return run(self._library.take(*given))
+        except self._library.base as error:
             is_reused = isinstance(error.__cause__, TokenReusedError)
             if is_reused or isinstance(error.__cause__, QuorumUnreachableError):
                 # A late roll-back or release of that id must not meet the next.
@@ -284,7 +274,7 @@ class Lock(Refusing):
         if lease is None or self._expire is None or not lease.is_valid:
             lease = self._adopted_to_extend()
         try:
-            is_extended = run(prolong(self._errors, lease, seconds))
+            is_extended = run(self._library.prolong(lease, seconds))
         finally:
             self._is_settled = self._is_settled and lease not in unsettled
         if not is_extended:
@@ -346,7 +336,7 @@ class Lock(Refusing):
         held, self._lease = self._lease, None
         lease = held or self._locks.adopt(self._key, self._token)
         try:
-            is_released = run(give_back(self._errors, lease))
+            is_released = run(self._library.give_back(lease))
         except BaseException:  # not confirmed: it may be tried again
             if self._lease is None:
                 self._lease = held
@@ -365,7 +355,7 @@ class Lock(Refusing):
     ) -> None:
         try:
             self.release()
-        except (NotAcquired, base_of(self._errors)) as error:
+        except (NotAcquired, self._library.base) as error:
             if exc_value is None:
                 raise
             logger_for_release.warning("%s", error)  # the body's error goes on

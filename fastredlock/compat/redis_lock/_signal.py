@@ -20,7 +20,7 @@ from typing import Any
 
 from ... import FastRedlock, MasterVote, Vote
 from ..._options.scripts import NOTIFY_NEXT
-from .._redis import errors_of, patient_locks
+from .._redis import Library, patient_locks
 
 LOCK, SIGNAL = "lock:", "lock-signal:"
 
@@ -69,7 +69,7 @@ def wait(
     if socket_timeout:  # longer than the client waits for a reply is an error
         seconds = float(socket_timeout)
         times.append(min(seconds / 2, seconds - LATENESS))
-    with suppress(errors_of(client).TimeoutError):  # the server is late: look again
+    with suppress(Library(client).errors.TimeoutError):  # it is late: look again
         client.blpop(signal, max(min(times), SHORTEST_WAIT))
 
 

@@ -10,8 +10,8 @@ from redis.backoff import ConstantBackoff, NoBackoff
 from redis.exceptions import LockError, LockNotOwnedError
 from redis.retry import Retry
 
-from fastredlock import MasterVote, QuorumUnreachableError, Vote
-from fastredlock.compat._redis import redis_error
+from fastredlock import MasterVote, Vote
+from fastredlock.compat._redis import Library
 from fastredlock.testing import LocalMasters
 from tests.compat.redis.face import THEIRS, THEIRS_ASYNCIO, Face
 from tests.support.keys import KEY
@@ -273,7 +273,7 @@ def test_error_of_a_failed_vote_is_of_the_class_of_redis_py(
     vote: Vote, text: str | None, error: type[Exception]
 ) -> None:
     votes = (MasterVote("m", vote, text=text), MasterVote("n", Vote.GRANTED))
-    made = redis_error(redis.exceptions, QuorumUnreachableError(KEY, votes, 1, 0.0))
+    made = Library(redis.Redis()).class_of(votes)(KEY)
     assert type(made) is error
 
 

@@ -14,7 +14,7 @@ import redis
 from fastredlock import Lease, TokenReusedError
 from fastredlock._steps import Steps
 from fastredlock.compat import redis_lock
-from fastredlock.compat._redis import not_settled
+from fastredlock.compat._redis import Library
 from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL, Face
 from tests.support.keys import KEY
@@ -250,7 +250,7 @@ def test_release_leaves_what_another_thread_took_since(
     lock = ours.lock(expire=5)
     assert lock.acquire()
     with monkeypatch.context() as patched:
-        patched.setattr(redis_lock, "give_back", give_back_and_take)
+        patched.setattr(Library, "give_back", give_back_and_take)
         lock.release()
     assert lock._lease is not None
     lock.release()
@@ -284,9 +284,9 @@ def test_acquire_while_another_thread_releases_is_no_error(
     def take(*_: Any) -> None:  # while the release of this id is under way
         monkeypatch.undo()
         error = TokenReusedError(KEY)
-        raise not_settled(redis.exceptions, error) from error
+        raise Library(redis.Redis()).not_settled(error) from error
 
-    monkeypatch.setattr(redis_lock, "take", take)
+    monkeypatch.setattr(Library, "take", take)
     with lock:
         assert lock.id != drawn
 
