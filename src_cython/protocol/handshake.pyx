@@ -16,6 +16,7 @@ cdef dict REFUSALS = {       # by role or mode
     "replica": IS_REPLICA,
     "sentinel": "is a Sentinel, not a master: it holds no keys",
 }
+cdef tuple SYNCED = ("state=wait_bgsave", "state=send_bulk")
 
 
 @cython.final
@@ -80,23 +81,31 @@ cdef class ServerInfo:
         return text.encode("utf-8", "surrogateescape")
 
     cdef int64_t replicas_come(self) except -1:
-        # How many replicas have connected since this server was started.
+        # How many replicas have come since this server was started; one that is sent
+        # all data does not count yet, for it is not there (`spare`) before that ends.
+        # (Of Valkey's two connections for that, which have a type, none is left out.)
         cdef int64_t come = 0
         for name in ("sync_full", "sync_partial_ok"):
             text = self.fields.get(name, "")
             if text.isdecimal() and len(text) < 16:
                 come += int(text)
+        for text in self.replicas():
+            come -= text_has(text, SYNCED) and "-channel" not in text
         return come
+
+    cdef list replicas(self):
+        return [
+            text for name, text in self.fields.items()
+            if name.startswith("slave") and name[5:].isdecimal()
+        ]
 
     cdef int64_t spare(self) except? -1:
         # So many of its replicas may have come lately; < 0: too few are there.
         cdef int64_t there = 0
         if self.needed == 0:
             return NEVER_NS
-        for name, text in self.fields.items():
-            if name.startswith("slave") and name[5:].isdecimal() and (
-                "state=online" in text
-            ):
+        for text in self.replicas():
+            if "state=online" in text:
                 lag = text.rpartition("lag=")[2]
                 there += lag.isdecimal() and len(lag) < 9 and int(lag) <= self.lag_s
         return there - self.needed

@@ -236,14 +236,23 @@ LAGS = {b"min-replicas-to-write": b"1", b"min-replicas-max-lag": b"3"}
 
 
 def server(
-    run_id: str = "a", come: int = 5, promotion: str = "", lags: tuple[int, ...] = (1,)
+    run_id: str = "a",
+    come: int = 5,
+    promotion: str = "",
+    lags: tuple[int, ...] = (1,),
+    syncing: str = "",
 ) -> ServerInfo:
-    """Return what a server tells that has two replicas, one of which may be away."""
+    """Return what a server tells that has two replicas, one of which may be away.
+
+    `syncing`: the state of one that is sent all data.
+    """
     told = f"run_id:{run_id}\r\nmaster_replid2:{promotion or ZEROS}\r\n"
     told += f"second_repl_offset:{7 if promotion else -1}\r\n"
     told += f"sync_full:{come - 1}\r\nsync_partial_ok:1\r\n"
     for i, lag in enumerate(lags):
         told += f"slave{i}:ip=h,port=1,state=online,offset=3,lag={lag}\r\n"
+    if syncing:
+        told += f"slave{len(lags)}:ip=h,port=1,state={syncing},offset=0,lag=0\r\n"
     told += f"connected_slaves:{len(lags)}\r\n"
     found = ServerInfo(told.encode())
     assert failover_of(LAGS, found, 2) == (8 * S, None)
@@ -263,6 +272,11 @@ def server(
         (server(), server(come=6), False),  # perhaps from another primary
         (server(), server(come=6, lags=(1, 0)), True),  # the other one has stayed
         (server(), server(come=7, lags=(1, 0)), False),
+        (server(), server(come=6, syncing="send_bulk"), True),  # not there yet
+        (server(), server(come=6, lags=(), syncing="wait_bgsave"), False),
+        (server(come=6, syncing="send_bulk"), server(come=6, lags=(1, 0)), True),
+        (server(come=6, syncing="send_bulk"), server(come=6), False),  # in its place
+        (server(), server(come=6, syncing="send_bulk,type=rdb-channel"), False),
         (server(), server(lags=(4,)), False),  # it was frozen: nobody is near
         (server(), server(come=6, lags=(1, 4)), False),
         (server(), server(lags=()), False),
@@ -286,7 +300,7 @@ def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
 
 
 def replicas_of(info: ServerInfo) -> list[dict[str, str]]:
-    lines = [text for name, text in info.fields.items() if name.startswith("slave")]
+    lines = [text for text in info.fields.values() if "state=online" in text]
     return [dict(part.split("=") for part in line.split(",")) for line in lines]
 
 
