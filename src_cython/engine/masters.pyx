@@ -274,6 +274,9 @@ cdef int engine_take_routes(Engine self, Master of, int64_t now_ns) except -1:
                 master_send_deferred(node, now_ns)
             elif not routes_needs(home.routes, node.node) and not node.in_flight.count:
                 master_on_lost(node, "has no hash slot any more", now_ns)
+        if node is not None and not routes_needs(home.routes, node.node):
+            node.away_from_ns = 0      # no outage: nobody needs it
+            node.is_away_logged = False
     return engine_open_due(self, False, now_ns)
 
 
@@ -402,7 +405,8 @@ cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except
         engine_warn(self, master, found + [refusal])
         return master_on_lost(master, refusal, now_ns)
     engine_warn(self, master, found)
-    return master_note_back(master, "connected", now_ns) if is_introduced else 0
+    if is_introduced and master.state_code == MASTER_READY:      # else it was refused
+        return master_note_back(master, "connected", now_ns)
 
 
 cdef int engine_warn(Engine self, Master master, list found) except -1:

@@ -39,7 +39,7 @@ cdef int master_on_lost(
     master_note_lost(self)
     master_drop_link(self)
     master_set_state(self, MASTER_BACKOFF)
-    self.reason = self.last_error = reason
+    self.reason = self.last_error = reason = reason + master_at_node(self)
     self.counters.losses += was_ready
     self.counters.deaf_epoch += 1
     self.losses += was_ready
@@ -59,6 +59,13 @@ cdef int master_on_lost(
     if len(self.in_flight.deferred) > 0:
         counters_note_due(self.counters, self.retry_at_ns)
     return master_note_away(self, "not connected", reason, now_ns)
+
+
+cdef str master_at_node(Master self):
+    # Callers know a cluster by another address than that of this node.
+    if self.routes is None or self.host is None:
+        return ""
+    return f" at the node {self.host.decode('utf-8', 'replace')}:{self.port}"
 
 
 cdef int master_drop_link(Master self) except -1:
@@ -97,14 +104,12 @@ cdef int master_note_refusal(
 
 
 cdef int master_note_back(Master self, str how, int64_t now_ns) except -1:
-    # Once its server was looked at: one that is refused is not back.
-    if self.state_code == MASTER_READY:
-        if self.is_away_logged:
-            away_s = (now_ns - self.away_from_ns) / 1e9
-            text = f"{how} again after {away_s:.0f} s"
-            self.counters.unlogged.append((LEVEL_INFO, self.name, text))
-        self.away_from_ns = 0
-        self.is_away_logged = False
+    if self.is_away_logged:
+        away_s = (now_ns - self.away_from_ns) / 1e9
+        text = f"{how} again after {away_s:.0f} s{master_at_node(self)}"
+        self.counters.unlogged.append((LEVEL_INFO, self.name, text))
+    self.away_from_ns = 0
+    self.is_away_logged = False
 
 
 cdef int master_undo_open(Master self) except -1:
@@ -564,8 +569,6 @@ cdef int master_on_address_failed(Master self, str reason, int64_t now_ns) excep
         return master_try_address(self, now_ns)
     if self.settings.sentinels is not None and self.look_up is not None:
         reason += f" at {self.host.decode()}:{self.port}, as its sentinels say"
-    if self.routes is not None and self.look_up is not None:
-        reason += f" at the node {self.host.decode()}:{self.port}"
     return master_on_lost(self, reason, now_ns)
 
 
@@ -640,7 +643,9 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         self.tls_context = context
     memset(&self.scan, 0, sizeof(ReplyScan))
     master_set_state(self, MASTER_HANDSHAKE)
-    self.reason = self.last_error or "no answer to the handshake yet"
+    self.reason = self.last_error or (
+        "no answer to the handshake yet" + master_at_node(self)
+    )
     master_give_up_at(self, now_ns + self.connect_timeout_ns)
     if self.tls_context is not None:
         self.reason = NO_TLS_YET
@@ -710,6 +715,7 @@ cdef int master_on_map(Master self, Handshake handshake, int64_t now_ns) except 
     master_drop_link(self)
     master_set_state(self, MASTER_BACKOFF)
     self.failures = 0
+    master_note_back(self, "its map is read", now_ns)
     self.last_error = ""
     self.reason = NO_NODE_YET
     self.retry_at_ns = now_ns + MAP_AGAIN_NS

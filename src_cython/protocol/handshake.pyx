@@ -9,6 +9,7 @@
 # set-ups that lose locks are reported once. Health: the first questions of an operator.
 
 cdef str IS_REPLICA = "is a replica: give the masters, independent of each other"
+cdef str FAILED_OVER = "is a replica: a failover has made another one the primary"
 cdef dict REFUSALS = {       # by role or mode
     "active-replica": "an active replica: it and its peer accept the same key at once, "
                       "so it gets no vote",
@@ -626,8 +627,8 @@ cdef class Handshake:
 
     def warnings(self):
         """List the missing rights of this user that may lose locks."""
-        refusal = self.server_info.refusal() if self.tag is None else None
-        found = [refusal or self.rights.refusal()]      # a node's may change
+        refusal = None if self.failover_ns else self.server_info.refusal()
+        found = [refusal or self.rights.refusal()]      # an endpoint's may change
         if self.is_native_alone:
             found = [
                 f"runs no scripts ({self.rights.script_error()}): fencing, several "
@@ -659,6 +660,8 @@ cdef class Handshake:
         cdef bytes key
         self.failure = self.server_info.refusal()
         if self.failure is not None:
+            if self.failure == IS_REPLICA and self.failover_ns != 0:
+                self.failure = FAILED_OVER
             return b""
         if self.native != FORM_SCRIPT and not self.has_tried_native and (
             self.rights.script_error() is not None

@@ -541,6 +541,86 @@ def test_cluster_when_it_was_built_anew_then_is_taken_after_a_quarantine(
         assert "its cluster was built anew" in (votes(round)[1] or "")
 
 
+# ---- what is said of a node, and logged
+
+
+def fail_map(cluster: Cluster, *seconds: int) -> list[str]:
+    """Lose a node, and then have no map at these times; return what is logged."""
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD + seconds[0] * S)
+    for second in seconds:
+        cluster.begin(b"bar", HEARD + second * S)
+        if HOME not in cluster.to_connect:
+            hand.open_due(cluster.engine, True, HEARD + second * S)
+        hand.lost(cluster.engine, HOME, "refused", HEARD + second * S)
+        cluster.to_connect.clear()
+    return [text for _, _, text in cluster.engine.take_unlogged()]
+
+
+def test_outage_when_a_cluster_had_one_before_then_is_counted_by_itself() -> None:
+    cluster = Cluster()
+    cluster.engine.take_unlogged()
+    for hour in (3600, 7200):
+        lines = fail_map(cluster, hour, hour + 12)
+        assert shown(lines) == {"not connected for 12 s: refused at the node"}
+        hand.open_due(cluster.engine, True, HEARD + (hour + 20) * S)
+        cluster.to_connect[:] = [HOME]
+        cluster.ready(NODE_B, HEARD + (hour + 20) * S)
+        cluster.read_map(HALVES, HEARD + (hour + 20) * S)
+        lines = [text for _, _, text in cluster.engine.take_unlogged()]
+        assert "its map is read again after 20 s at the node" in shown(lines)
+
+
+def shown(lines: list[str]) -> set[str]:
+    """Leave out which node is asked for the map, the next one each time."""
+    return {line.rpartition(" ")[0] for line in lines}
+
+
+def test_node_when_its_slots_were_elsewhere_meanwhile_then_that_was_no_outage() -> None:
+    cluster = Cluster()
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD + S)
+    hand.open_due(cluster.engine, True, HEARD + 2 * S)
+    cluster.to_connect[:] = [HOME]
+    cluster.read_map([(0, 16383, A)], HEARD + 2 * S)
+    cluster.begin(b"foo", HEARD + 3600 * S)
+    cluster.say(NODE_A, b"-MOVED 12182 b:2\r\n", HEARD + 3600 * S)
+    hand.lost(cluster.engine, NODE_B, "refused", HEARD + 3600 * S)
+    assert [text for _, _, text in cluster.engine.take_unlogged()] == []
+
+
+@pytest.mark.parametrize(
+    ("said", "reason"),
+    [
+        (b"HTTP/1.1 400", "speaks something else than RESP"),
+        (b"-NOAUTH Authentication required.\r\n", "HELLO: NOAUTH"),
+        (b"", "no answer to the handshake within 1 s: paused or overloaded?"),
+    ],
+)
+def test_node_when_it_cannot_be_used_then_the_error_names_it(
+    said: bytes, reason: str
+) -> None:
+    cluster = Cluster()
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD)
+    hand.open_due(cluster.engine, True, HEARD + S)
+    hand.connected(cluster.engine, NODE_B, HEARD + S)
+    cluster.say(NODE_B, said, HEARD + S)
+    hand.pass_time(cluster.engine, HEARD + 3 * S)
+    text = cluster.engine.states[0][1]
+    assert text.startswith(reason)
+    assert text.endswith(" at the node b:2")
+
+
+def test_node_when_it_is_a_replica_by_now_then_the_text_names_the_failover() -> None:
+    cluster = Cluster()
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD)
+    hand.open_due(cluster.engine, True, HEARD + S)
+    hand.connected(cluster.engine, NODE_B, HEARD + S)
+    told = id_of(b"b") + info(run_id="id2", role="slave")
+    hand.answer_handshake(cluster.engine, NODE_B, told, hand.NO_NATIVE, HEARD + S)
+    text = cluster.engine.states[0][1]
+    assert text.startswith("is a replica: a failover has made another one the primary")
+    assert "give the masters" not in str(cluster.engine.warnings)
+
+
 # ---- names of our own
 
 
