@@ -7,7 +7,6 @@ from cpython.bytes cimport (
     PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE,
 )
 from cpython.contextvars cimport PyContext_Enter, PyContext_Exit
-from cpython.dict cimport PyDict_DelItem, PyDict_GetItem
 from cpython.exc cimport PyErr_CheckSignals, PyErr_WarnEx
 from cpython.object cimport PyObject
 from cpython.pythread cimport (

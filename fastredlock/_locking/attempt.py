@@ -65,7 +65,7 @@ from ..errors import (
     ValidityExhaustedError,
 )
 
-ACQUIRE = int(Operation.ACQUIRE)
+ACQUIRE, INSPECT = int(Operation.ACQUIRE), int(Operation.INSPECT)
 LOST_TURNS = 2  # in a row, without a pause
 GIVEN_UP = (
     "given up after {} such tries in a row: Retry(unreachable_tries=None) waits until "
@@ -210,7 +210,7 @@ def look_for_slot(
     engine: Engine, permits: Permits, tried: Round
 ) -> Generator[Round, None, bool]:
     """Look whether another slot may be free than the one that was tried."""
-    look = engine.new_look(permits, tried)
+    look = engine.new_round(INSPECT, permits, b"-", tried.terms, left_ns=tried.left_ns)
     yield look
     if look.is_won and not engine.has_no_slot(permits, look.closed_ns):
         return True

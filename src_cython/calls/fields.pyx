@@ -19,23 +19,23 @@ cdef extern from *:
     """
     #include <opcode.h>
     #ifdef BEFORE_WITH      /* up to Python 3.13 */
-    #define ENTERS_WITH(code, at) ((code)[at] == BEFORE_WITH)
+    #define enters_with(code, at) ((code)[at] == BEFORE_WITH)
     #define EXIT_ARGUMENTS 2
-    #define LOADS_EXIT(code, at) 0
+    #define loads_exit(code, at) 0
     #define ENTERS_BY_CALL 0
     #else                   /* the call of what LOAD_SPECIAL has found */
-    #define ENTERS_WITH(code, at) \
+    #define enters_with(code, at) \
         ((at) > 1 && (code)[at] == CALL && (code)[(at) - 2] == LOAD_SPECIAL)
     #define EXIT_ARGUMENTS 3
-    #define LOADS_EXIT(code, at) ((code)[at] == LOAD_SPECIAL && (code)[(at) + 1] == 1)
+    #define loads_exit(code, at) ((code)[at] == LOAD_SPECIAL && (code)[(at) + 1] == 1)
     #define ENTERS_BY_CALL 1
     #endif
-    #define LEAVES_WITH(code, at) ((code)[at] == WITH_EXCEPT_START \
+    #define leaves_with(code, at) ((code)[at] == WITH_EXCEPT_START \
         || ((code)[at] == CALL && (code)[(at) + 1] == EXIT_ARGUMENTS))
     """
-    bint ENTERS_WITH(const unsigned char *code, Py_ssize_t at)
-    bint LEAVES_WITH(const unsigned char *code, Py_ssize_t at)
-    bint LOADS_EXIT(const unsigned char *code, Py_ssize_t at)
+    bint enters_with(const unsigned char *code, Py_ssize_t at)
+    bint leaves_with(const unsigned char *code, Py_ssize_t at)
+    bint loads_exit(const unsigned char *code, Py_ssize_t at)
     bint ENTERS_BY_CALL      # behind which a signal is looked at
     int FOR_ITER
 
@@ -212,9 +212,7 @@ cdef object frame_entering(object frame):
     if frame is None:
         return None
     code = frame.f_code.co_code
-    return frame if ENTERS_WITH(
-        <const unsigned char *>PyBytes_AS_STRING(code), frame.f_lasti
-    ) else None
+    return frame if enters_with(code, frame.f_lasti) else None
 
 
 cdef object frame_outermost(object frame):

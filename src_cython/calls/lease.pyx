@@ -210,9 +210,7 @@ cdef class LeaseExit:
         frame = None if lease is None else frame_at(0)
         if frame is not None:
             code = frame.f_code.co_code
-            if LOADS_EXIT(
-                <const unsigned char *>PyBytes_AS_STRING(code), frame.f_lasti
-            ):
+            if loads_exit(code, frame.f_lasti):
                 of_block = WithExit.__new__(WithExit)
                 of_block.lease = lease
                 return of_block
@@ -540,9 +538,7 @@ cdef tuple lock_entry_left(LockEntries self, bint blocks):
     for entry in reversed(self._entries):
         if <PyObject *>entry[2] == frame:
             code = entry[2].f_code.co_code
-            if LEAVES_WITH(
-                <const unsigned char *>PyBytes_AS_STRING(code), entry[2].f_lasti
-            ):
+            if leaves_with(code, entry[2].f_lasti):
                 return entry
     current = None if blocks else self._driver.current
     caller = calling_thread() if blocks else current and current.caller()
@@ -559,10 +555,7 @@ cdef tuple lock_entry_left(LockEntries self, bint blocks):
 cdef int lock_take_off(LockEntries self, tuple entry) except -1:
     cdef list entries = self._entries
     cdef Py_ssize_t at
-    if entries is not None and len(entries) == 1 and entries[0] is entry:
-        self._entries = None      # which needs no memory
-    elif entries is not None:
-        for at in range(len(entries)):
-            if entries[at] is entry:
-                del entries[at]
-                break
+    for at in range(0 if entries is None else len(entries)):
+        if entries[at] is entry:
+            del entries[at]
+            break

@@ -203,15 +203,6 @@ def by_hand_fork(int count):
     current_generation += count
 
 
-def by_hand_votes(Round round not None):
-    """List (vote, whether its master answered) per master, in plain ints."""
-    cdef int i
-    return [
-        (round.cells[i].vote, round.cells[i].answered_us != 0)
-        for i in range(round.master_count)
-    ]
-
-
 def by_hand_start(Engine engine not None, Round round not None, int64_t now_ns):
     """Queue a round's command for every master; now_ns is its t0."""
     engine_start(engine, round, now_ns)

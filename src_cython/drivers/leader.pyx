@@ -102,9 +102,8 @@ cdef class Follower:
     cdef int64_t timeout_ns
     cdef object drain              # of the commands it causes, once it was taken
     cdef PyThread_type_lock lock        # free once there is a reason to wake
-    cdef object green                   # a weak reference to its greenlet, or None
-    cdef bint is_green                  # waits through the hub instead, ...
-    cdef Event event                    # ... for this one, if it is open
+    cdef object green                   # a weak reference to its greenlet, or None...
+    cdef Event event                    # ...which waits in the hub for this, if open
 
     def __cinit__(self, Leadership leadership not None, int asks, object work):
         self.lock = PyThread_allocate_lock()
@@ -116,8 +115,7 @@ cdef class Follower:
         self.work = work
         self.event.fd = -1
         self.green = greenlet_reference(greenlet_hub_caller())
-        self.is_green = self.green is not None
-        if self.is_green:
+        if self.green is not None:
             event_open(&self.event)
 
     def __dealloc__(self):
@@ -137,7 +135,7 @@ cdef void follower_wake(Follower self) noexcept:
     if self.is_posted:
         return
     self.is_posted = True
-    if not self.is_green:
+    if self.green is None:
         PyThread_release_lock(self.lock)
     elif self.event.fd >= 0:
         event_set(&self.event)
@@ -148,7 +146,7 @@ cdef bint follower_wait(Follower self, int64_t slice_us) except -1:
     # may have come, also just before this, or to another thread. The reason for a
     # wake-up is written before it, and read after this.
     cdef int outcome
-    if not self.is_green:
+    if self.green is None:
         with nogil:
             outcome = <int>PyThread_acquire_lock_timed(self.lock, slice_us, 1)
         if outcome == PY_LOCK_ACQUIRED:

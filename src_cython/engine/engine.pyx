@@ -218,14 +218,6 @@ cdef class Engine:
             OPERATION_INSPECT, round.resource, b"-", round.terms, self.vote_count
         )
 
-    def new_look(self, Permits permits not None, Round round not None):
-        """Make a round that looks which slots are free, with another round's terms."""
-        cdef Round look = engine_new_round(
-            self, OPERATION_INSPECT, permits, b"-", round.terms
-        )
-        look.left_ns = round.left_ns
-        return look
-
     def has_no_slot(self, Permits permits not None, int64_t now_ns):
         """Whether each slot counts as taken, as far as is known."""
         return engine_has_no_slot(self, permits, now_ns)
@@ -233,7 +225,17 @@ cdef class Engine:
     def may_pass(self, Round round not None, int64_t until_ns):
         """Whether what has kept a quorum from its votes in a round is announced as
         passing, and no quarantine of it is longer than until then."""
-        return engine_may_pass(self, round, until_ns)
+        cdef Master master
+        cdef int passing = 0
+        for master in engine_group(self, round):
+            text = None if round.details is None else round.details[master.index]
+            if round.closed_ns < master.restart_guard.until_ns:
+                passing += master.restart_guard.until_ns <= until_ns
+            else:
+                passing += round.cells[master.index].vote != VOTE_FAILED or (
+                    type(text) is str and text_is_passing(<str>text)
+                )
+        return passing >= self.quorum
 
     def new_inspections(self, Permits permits not None, Terms terms not None):
         """Make a batch of INSPECT rounds: of a semaphore's slots, and of its queue's

@@ -551,20 +551,6 @@ cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) exc
     return True
 
 
-cdef bint engine_may_pass(Engine self, Round round, int64_t until_ns) except -1:
-    cdef Master master
-    cdef int passing = 0
-    for master in engine_group(self, round):
-        text = None if round.details is None else round.details[master.index]
-        if round.closed_ns < master.restart_guard.until_ns:
-            passing += master.restart_guard.until_ns <= until_ns
-        else:
-            passing += round.cells[master.index].vote != VOTE_FAILED or (
-                type(text) is str and text_is_passing(<str>text)
-            )
-    return passing >= self.quorum
-
-
 # --- given tokens ---------------------------------------------------------------------
 # Rounds with a token that the caller gave: whether they may be sent, and to which
 # masters. The rules are in token_use; here they are applied to N masters.

@@ -54,8 +54,10 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     # NOSCRIPT would be read by the next call only, if there is one.
     cdef Round release
     cdef uint64_t masters = round.may_hold
-    if round_is_beside_lease(round, now_ns):      # with the same token
-        masters &= round_granted(round)
+    cdef bint is_beside = round_is_beside_lease(round, now_ns)      # of its token
+    cdef int i
+    for i in range(round.master_count if is_beside else 0):
+        masters &= ~(<uint64_t>(round.cells[i].vote != VOTE_GRANTED) << i)
     if (
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not masters

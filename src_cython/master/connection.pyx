@@ -620,17 +620,14 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.look_up = None      # with its descriptor
     reader = Reader(notEnoughData=INCOMPLETE)
     self.feed, self.gets = reader.feed, reader.gets
-    username, password, context = (
-        encoded(self.settings.username), encoded(self.settings.password), None
-    )
-    replicas = 0
+    settings, context, place = self.settings, None, None
+    username, password = encoded(settings.username), encoded(settings.password)
     if self.prepared is not None:
         username, password, context, place = self.prepared
-        replicas = 0 if place is None else place[2]
     self.handshake = Handshake(
-        username, password, self.settings.db, self.client_name, self.scripts,
-        self.restart_guard.max_ttl_ns,
-        self.restart_guard.failover_ns, replicas,
+        username, password, settings.db, self.client_name, self.scripts,
+        self.restart_guard.max_ttl_ns, self.restart_guard.failover_ns,
+        0 if place is None else place[2],
     )
     if self.routes is not None:
         self.handshake.be_of_cluster(

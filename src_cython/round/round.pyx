@@ -467,14 +467,6 @@ cdef bint round_is_tried(Round acquire) noexcept:
     return acquire is not None and not (acquire.is_finished or acquire.is_rolled_back)
 
 
-cdef uint64_t round_granted(Round self) noexcept:
-    cdef uint64_t masters = 0
-    cdef int i
-    for i in range(self.master_count):
-        masters |= <uint64_t>(self.cells[i].vote == VOTE_GRANTED) << i
-    return masters
-
-
 cdef int round_note(Round self, int master, object detail) except -1:
     if self.details is None:
         self.details = [None] * self.master_count

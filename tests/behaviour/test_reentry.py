@@ -265,7 +265,7 @@ async def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_
     else:
         with pytest.raises(Interruption):
             await enter(lock)
-    assert lock._entries is None
+    assert not lock._entries
     async with locks.lock(KEY, timeout=3):
         pass
 
@@ -290,11 +290,11 @@ async def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
     lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
     async with lock:
         await enter_and_leave(lock)
-    assert lock._entries is None
+    assert not lock._entries
     two = locks.semaphore(OTHER, 2, ttl=1, keep_alive=True)
     async with two:
         await asyncio.create_task(enter_and_leave(two))
-    assert two._entries is None
+    assert not two._entries
     async with locks.lock(KEY, timeout=3), locks.semaphore(OTHER, 1, timeout=3):
         pass
 
@@ -382,7 +382,7 @@ def test_semaphore_when_tasks_share_it_then_each_releases_its_own_slot(
         await asyncio.gather(*(task(number) for number in range(3)))
 
     asyncio.run(main())
-    assert slots._entries is None
+    assert not slots._entries
 
 
 # As a framework runs a plain dependency with `yield`: in threads of a pool.
@@ -409,7 +409,7 @@ def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
         waiting.result()
         elsewhere.submit(next, second, None).result()
     assert settled_values(servers, NOBODY) == NOBODY
-    assert lock._entries is None
+    assert not lock._entries
 
 
 @blocking
@@ -430,7 +430,7 @@ def test_semaphore_when_generators_end_in_any_order_elsewhere_then_leave_their_o
             elsewhere.submit(next, held[place], None).result()
             valid = [lease.is_valid for lease in leases]
             assert valid == [at not in order[: number + 1] for at in range(3)]
-    assert slots._entries is None
+    assert not slots._entries
     assert settled_values(servers, NOBODY, f"{KEY}#0") == NOBODY
 
 
@@ -610,6 +610,6 @@ async def test_lock_when_a_task_is_cancelled_while_it_enters_then_has_no_entry(
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
-    assert lock._entries is None
+    assert not lock._entries
     async with lock as lease:
         assert lease.is_valid

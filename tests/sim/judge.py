@@ -44,7 +44,6 @@ from fastredlock._locking.lease import BaseLease, ReleaseStatus
 from fastredlock._locking.renewals import end_of
 from fastredlock._locking.slots import Permit
 from fastredlock.errors import LeaseLostError
-from tests.support.core import by_hand_votes
 
 from .driver import CLOSE_MOST_NS
 from .question import (
@@ -342,7 +341,9 @@ class Judge:
         if token == HANDED_ON or (is_over and round in self.handed_on):
             return  # its votes were another's, and no later ones are counted
         question = operation, token, 0 if operation == RELEASE else round.terms.ttl_ms
-        for index, (vote, is_answered) in enumerate(by_hand_votes(round)):
+        for index, (said, _, answered_ms) in enumerate(round.votes()):
+            vote = TAKEN if said is Vote.GONE else int(said)
+            is_answered = answered_ms is not None
             if not (is_answered or is_over):
                 continue
             asked = process.index, index, question

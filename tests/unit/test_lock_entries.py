@@ -43,7 +43,7 @@ def test_inner_entry_may_be_left_by_another_thread_where_one_lease_is_there() ->
         assert lease.is_valid
         assert released(locks) == []
     assert released(locks) == [lease.token]
-    assert lock._entries is None
+    assert not lock._entries
 
 
 def test_inner_entry_is_not_left_by_another_thread_where_two_leases_are() -> None:
@@ -92,7 +92,7 @@ def test_entry_that_failed_leaves_none_behind() -> None:
     _, lock = entries("TT.", "GG.", "GG.")
     with pytest.raises(ResourceTakenError), lock:
         pass
-    assert lock._entries is None
+    assert not lock._entries
     with lock as lease:
         assert lease.remaining() == seconds(9_895 * 10**6)
 
@@ -119,7 +119,7 @@ def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
         if is_inner:
             assert isinstance(before[-1][1], Join)
             leave(lock)
-    assert lock._entries is None
+    assert not lock._entries
 
 
 def test_entry_that_was_interrupted_leaves_none_behind() -> None:
@@ -134,7 +134,7 @@ def test_entry_that_was_interrupted_leaves_none_behind() -> None:
             lock.__enter__()
         assert lock._entries is not None
         assert len(lock._entries) == 1
-    assert lock._entries is None
+    assert not lock._entries
 
 
 class Cycle:

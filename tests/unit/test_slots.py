@@ -10,6 +10,7 @@ import pytest
 from fastredlock import Lease
 from fastredlock._core import (
     AcquireCall,
+    Operation,
     Permits,
     PermitsOf,
     Round,
@@ -26,6 +27,7 @@ from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
 from tests.support.rounds import ScriptedLocks, attempts_of
 from tests.support.waiters import gate_of
 
+INSPECT = int(Operation.INSPECT)
 TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)
 NAME = THREE.name
 GATE = gate_of(COUNT, NAME)
@@ -69,7 +71,7 @@ def seen(*replies: bytes) -> Gates:
 
 def look(gates: Gates, *replies: bytes) -> None:
     """Let masters look at the slots of two, and reply so."""
-    round = gates.engine.new_look(TWO, gates.new_round(TWO))
+    round = gates.engine.new_round(INSPECT, TWO, b"-", hand.TERMS)
     hand.submit(gates.engine, round, gates.now_ns)
     for master, reply in enumerate(replies):
         gates.hear(master)
