@@ -24,6 +24,7 @@ from .._core import (
     blocking_abandon,
     blocking_close,
     blocking_watch,
+    refuse_eventlet,
     set_first,
     thread_begin,
 )
@@ -116,7 +117,7 @@ class Driver(BaseDriver):
         blocking_close(self.engine, CLOSE_WITHIN_NS)
 
     def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)  # gevent's or eventlet's, whenever it was patched
+        time.sleep(seconds)  # gevent's, whenever it was patched
 
     def wait(self, gate: LockType, ns: int) -> None:
         gate.acquire(timeout=ns / 1e9)
@@ -137,6 +138,7 @@ def new_engine(settings: Settings) -> Engine:
         raise ConfigurationError(
             "fastredlock needs the GIL: leave out PYTHON_GIL=0 and -X gil=0"
         )
+    refuse_eventlet()
     in_cluster = any(endpoint.seeds for endpoint in settings.endpoints)
     engine = Engine(
         settings.endpoints,

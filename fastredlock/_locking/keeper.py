@@ -16,7 +16,7 @@ the number of kept leases, however slow a call is.
 
 from __future__ import annotations
 
-import _thread  # by its name: gevent or eventlet may patch it later
+import _thread  # by its name: gevent may patch it later
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress

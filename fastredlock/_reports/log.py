@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import _thread  # by its name: gevent or eventlet may patch it later
+import _thread  # by its name: gevent may patch it later
 import sys
 from typing import Any
 

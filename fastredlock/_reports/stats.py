@@ -1,6 +1,6 @@
 """The counters of a FastRedlock, and their sums over several, for metrics."""
 
-import _thread  # by its name: gevent or eventlet may patch it later
+import _thread  # by its name: gevent may patch it later
 from collections import Counter
 from typing import Any, NamedTuple, Protocol, Self
 from weakref import WeakKeyDictionary

@@ -24,7 +24,7 @@ import weakref
 from collections.abc import Sequence
 from contextlib import suppress
 
-# Not os': gevent's and eventlet's know nothing of a child that is stopped.
+# Not os': gevent's knows nothing of a child that is stopped.
 from posix import posix_spawn, waitpid
 from typing import Any
 
@@ -319,7 +319,7 @@ def _start_keeper(folder: str) -> tuple[socket.socket, int]:
     """Start the keeper of a folder that need not exist yet; return leash and pid."""
     leash, far_end = socket.socketpair()
     with far_end:
-        os.set_blocking(far_end.fileno(), True)  # gevent's and eventlet's is not
+        os.set_blocking(far_end.fileno(), True)  # gevent's is not
         stdin = (os.POSIX_SPAWN_DUP2, far_end.fileno(), 0)
         argv = ["/bin/sh", "-c", _KEEPER, folder]
         return leash, _spawn(argv, stdin, os.devnull, 0)

@@ -169,7 +169,12 @@ cdef Round fields_new_release(LeaseFields lease, Engine engine):
 
 
 def running_loop():
-    """Return the event loop that runs in this thread, or greenlet; or None."""
+    """Return the event loop that runs in this thread, or greenlet; or None.
+
+    Called before a wait and where a block is entered, so a program is refused that
+    eventlet has patched since its client was made.
+    """
+    refuse_eventlet()
     # Another thread may be importing asyncio at this moment.
     asyncio = modules.get("asyncio")
     if asyncio is None:

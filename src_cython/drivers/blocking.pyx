@@ -821,7 +821,7 @@ cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
 # a name (_locking/keeper). An error is returned, not raised, so that no `except` of
 # the caller takes a handler's exception for it.
 
-import _thread      # by its name: gevent or eventlet may patch it later
+import _thread      # by its name: gevent may patch it later
 
 
 def thread_begin(run):

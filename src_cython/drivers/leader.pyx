@@ -366,7 +366,9 @@ cdef int waiter_wake(object waiter) except -1:
 
 
 # --- greenlets ------------------------------------------------------------------------
-# Waiting where gevent or eventlet has patched the program: through the thread's hub.
+# Waiting where gevent has patched the program: through the thread's hub. One that
+# eventlet has patched is refused (`refuse_eventlet`): nothing here would tell its
+# greenlets apart, or let them run.
 #
 # There, many greenlets share one native thread, and a system call that sleeps freezes
 # them all. So a greenlet never sleeps in the kernel: it looks at its descriptors
@@ -397,7 +399,7 @@ cdef class GreenletHub:
 
 cdef dict modules = sys.modules
 cdef GreenletHub patching = None         # found once: a patch is never undone
-cdef Py_ssize_t bare_size = -1           # of `modules`, when neither was among them
+cdef Py_ssize_t bare_size = -1           # of `modules`, when it was not among them
 
 
 cdef size_t greenlet_hub_caller() noexcept:
@@ -407,9 +409,7 @@ cdef size_t greenlet_hub_caller() noexcept:
         # A library that is loaded, or just being loaded, may not have patched anything.
         if is_patched(modules.get("gevent.monkey"), "is_module_patched"):
             patching = greenlet_hub_of_gevent()
-        elif is_patched(modules.get("eventlet.patcher"), "is_monkey_patched"):
-            patching = greenlet_hub_of_eventlet()
-        elif "gevent.monkey" not in modules and "eventlet.patcher" not in modules:
+        elif "gevent.monkey" not in modules:
             bare_size = len(modules)
     if patching is None:
         return 0
@@ -439,6 +439,17 @@ cdef bint is_patched(object library, str name) except -1:
     return has is not None and (has("socket") or has("select"))
 
 
+def refuse_eventlet():
+    """Raise RuntimeError in a program that eventlet has patched."""
+    if "eventlet.patcher" in modules and is_patched(
+        modules["eventlet.patcher"], "is_monkey_patched"
+    ):
+        raise RuntimeError(
+            "fastredlock does not run where eventlet has patched the program: use "
+            "gevent, or asyncio with fastredlock.asyncio"
+        )
+
+
 cdef GreenletHub greenlet_hub_of_gevent():
     poll = import_module("gevent.select").poll
 
@@ -454,52 +465,6 @@ cdef GreenletHub greenlet_hub_of_gevent():
     cdef GreenletHub self = GreenletHub()
     self.current = import_module("greenlet").getcurrent
     self.find = import_module("gevent._hub_local").get_hub_if_exists
-    self.wait = wait
-    return self
-
-
-cdef GreenletHub greenlet_hub_of_eventlet():
-    hubs = import_module("eventlet.hubs")
-    getcurrent = import_module("greenlet").getcurrent
-    local = hubs._threadlocal
-
-    def find():
-        return getattr(getattr(local, "hub", None), "greenlet", None)
-
-    def wait(readable, writable, seconds):
-        # Not its select(): of several descriptors that are ready at once, the hub calls
-        # back for each, and the second call ended whatever the greenlet did next, a
-        # sleep or the wait of another library.
-        hub, current, listeners = hubs.get_hub(), getcurrent(), []
-        waiting = [current]
-
-        def wake(*_):
-            if waiting:
-                waiting.pop().switch()
-
-        def fail(*error):
-            if waiting:
-                waiting.pop().throw(*error)
-
-        def ignore():
-            pass
-
-        timer = hub.schedule_call_global(seconds, wake)
-        try:
-            for fd in readable + writable:
-                listeners.append(hub.add(hub.READ, fd, wake, fail, ignore))
-            for fd in writable:
-                listeners.append(hub.add(hub.WRITE, fd, wake, fail, ignore))
-            hub.switch()
-        finally:
-            waiting.clear()
-            timer.cancel()
-            for listener in listeners:
-                hub.remove(listener)
-
-    cdef GreenletHub self = GreenletHub()
-    self.current = getcurrent
-    self.find = find
     self.wait = wait
     return self
 

@@ -8,7 +8,7 @@
 # getaddrinfo(3) has no non-blocking form and can take seconds, for which no round may
 # wait. So a name, and only a name, is looked up by a short-lived thread, at
 # every (re)connect: a server may have moved. The thread runs no Python: libraries that
-# patch Python's threads (gevent, eventlet) do not reach it, and neither does the end of
+# patch Python's threads (gevent) do not reach it, and neither does the end of
 # the interpreter. When it is done it sets an event; every connection that waits for the
 # answer polls a duplicate of its descriptor.
 #
@@ -230,7 +230,7 @@ cdef class Preparing:
 
 cdef Preparing preparing_begin(object prepare):
     """Call it in a new thread. Raises RuntimeError or OSError where there is none."""
-    # gevent's and eventlet's, where they have patched it: then it is a greenlet.
+    # gevent's, where it has patched it: then it is a greenlet.
     from _thread import start_new_thread
 
     cdef Preparing self = Preparing()

@@ -5,20 +5,24 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fastredlock import FastRedlock
+from fastredlock import asyncio as awaitable
 from fastredlock.testing import LocalMasters
 from tests.support import fault_programs
 from tests.support.calls import granted
 from tests.support.fixtures import Servers
 from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.processes import Fork, run_to_its_end, running
-from tests.support.waiting import PATIENCE, is_renewed
+from tests.support.waiting import is_renewed
 
 INTERPOSER = Path(fault_programs.__file__).parent / "interposer.c"
 Program = Callable[..., None]  # of URLs
@@ -132,39 +136,41 @@ def test_child_when_forked_then_keeps_nothing_of_its_parent_and_can_keep_its_own
         assert settled_values(servers, NOBODY) == NOBODY
 
 
-# --- programs that gevent or eventlet has patched -------------------------------------
-
-
-LIBRARIES = [
-    pytest.param(
-        name, marks=pytest.mark.skipif(find_spec(name) is None, reason="not installed")
-    )
-    for name in ("gevent", "eventlet")
-]
+# --- programs that gevent has patched -------------------------------------------------
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_greenlets_when_the_program_is_patched_then_lock_and_others_run(
-    library: str,
+@pytest.mark.skipif(find_spec("gevent") is None, reason="not installed")
+@pytest.mark.parametrize(
+    "program", ["greenlet_programs", "unpatched_program gevent.monkey"]
+)
+def test_program_when_gevent_is_loaded_or_has_patched_then_locks_and_others_run(
+    program: str,
 ) -> None:
-    """Seen: no name was resolved, a silent server froze all, LocalMasters failed; and
-    a leader that a fork had copied would read its parent's replies."""
-    module = "tests.support.greenlet_programs"  # an import of it would patch us
-    done = run_to_its_end(module, library)
+    """Seen: no name was resolved, a silent server froze all, LocalMasters failed; a
+    leader that a fork had copied would read its parent's replies; and a signal handler
+    waited for ever, for the lock of its own thread's call."""
+    module, *given = program.split()  # an import of it would patch us
+    done = run_to_its_end(f"tests.support.{module}", *given)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "Traceback" not in done.stderr, done.stderr[-3000:]
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("library", LIBRARIES)
-def test_signal_handler_when_a_library_has_patched_nothing_then_takes_locks(
-    library: str,
+@pytest.mark.parametrize("face", [FastRedlock, awaitable.FastRedlock])
+def test_program_when_eventlet_has_patched_it_then_is_refused(
+    monkeypatch: pytest.MonkeyPatch, face: Any
 ) -> None:
-    """Seen: it waited for ever, for the lock of its own thread's call."""
-    module = {"gevent": "gevent.monkey", "eventlet": "eventlet.patcher"}[library]
-    done = run_to_its_end("tests.support.unpatched_program", module, within=PATIENCE)
-    assert done.returncode == 0, done.stderr[-3000:]
+    """Its greenlets were let in beside each other: on its asyncio hub, several."""
+    before = FastRedlock([("127.0.0.1", 1)])
+    patched = SimpleNamespace(is_monkey_patched=lambda name: name == "socket")
+    monkeypatch.setitem(sys.modules, "eventlet.patcher", patched)
+    with pytest.raises(RuntimeError, match="use gevent, or asyncio"):
+        face(["redis://a"])
+    for use in (before.acquire, before.lock("r").__enter__):
+        with pytest.raises(RuntimeError, match="use gevent, or asyncio"):
+            use()
+    patched.is_monkey_patched = lambda name: False
+    face(["redis://a"])
 
 
 # --- no call imports a module: a fork beside such an import leaves a child that hangs -

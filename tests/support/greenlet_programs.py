@@ -1,8 +1,8 @@
 """Programs of greenlets, one after the other.
 
-    python -m tests.support.greenlet_programs LIBRARY
+    python -m tests.support.greenlet_programs
 
-In a process of its own, which gevent or eventlet patches, with its own LocalMasters.
+In a process of its own, which gevent patches, with its own LocalMasters.
 """
 
 from __future__ import annotations
@@ -16,42 +16,28 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any
 
+import gevent
+import gevent.monkey
+
 import fastredlock  # before the patch: what it had bound by name would stay unpatched
 import fastredlock.compat.redis
 from fastredlock import QuorumUnreachableError, ReleaseStatus
 from fastredlock._core import calling_thread
 from fastredlock.testing import LocalMasters
 
-if sys.argv[1] == "gevent":
-    import gevent.monkey
+gevent.monkey.patch_all()
+import redis  # noqa: E402 - as patched
 
-    gevent.monkey.patch_all()
-    import gevent
-
-    spawn, kill, Timeout = gevent.spawn, gevent.kill, gevent.Timeout
-
-    def in_hub(call: Callable[[], object]) -> None:
-        gevent.get_hub().loop.run_callback(call)
-
-    def in_thread(call: Callable[[], object]) -> Any:
-        return gevent.get_hub().threadpool.spawn(call).get()
-else:
-    import eventlet
-
-    eventlet.monkey_patch()
-    from eventlet import tpool
-    from eventlet.hubs import get_hub
-
-    spawn, kill, Timeout = eventlet.spawn, eventlet.kill, eventlet.Timeout
-
-    def in_hub(call: Callable[[], object]) -> None:
-        get_hub().schedule_call_global(0, call)
-
-    def in_thread(call: Callable[[], object]) -> Any:
-        return tpool.execute(call)
+spawn, kill, Timeout = gevent.spawn, gevent.kill, gevent.Timeout
 
 
-import redis
+def in_hub(call: Callable[[], object]) -> None:
+    gevent.get_hub().loop.run_callback(call)
+
+
+def in_thread(call: Callable[[], object]) -> Any:
+    return gevent.get_hub().threadpool.spawn(call).get()
+
 
 switch = time.sleep  # as patched: it lets the other greenlets run
 KEY = "orders:42"
@@ -141,7 +127,7 @@ def by_name(masters: LocalMasters) -> list[str]:
 
 
 def keys(masters: LocalMasters) -> list[int]:
-    """Count the keys on each master; not by redis-py: eventlet has no select.poll."""
+    """Count the keys on each master."""
     sizes = []
     for port in masters.ports:
         with socket.create_connection(("127.0.0.1", port)) as server:
@@ -481,12 +467,11 @@ def call_beside_a_loop(masters: LocalMasters) -> None:
 
 
 PROGRAMS = [
+    *(fork_while_waiting, replace_leaders, call_beside_a_loop),
     *(use_all, exclude, stay_awake, sleep_in_between, give_up),
     *(close_while_the_leader_is_killed, share_a_lock_object, use_compat, keep_leases),
     release_in_the_hub,  # stops a master
 ]
-if sys.argv[1] == "gevent":  # a child of eventlet has no hub
-    PROGRAMS[:0] = [fork_while_waiting, replace_leaders, call_beside_a_loop]
 
 
 if __name__ == "__main__":

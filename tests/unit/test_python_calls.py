@@ -56,10 +56,10 @@ AT_THE_EXIT = {
     *("interpreter_exit_hook", "interpreter_exit_drain_awaitable"),
     "interpreter_exit_drain_engine",
 }
-# The code of gevent or eventlet: a leader waits in its hub between two passes.
+# The code of gevent: a leader waits in its hub between two passes.
 OF_THE_HUB = {
     *("greenlet_hub_caller", "greenlet_hub_wait", "greenlet_is_over"),
-    *("greenlet_hub_of_eventlet", "greenlet_hub_of_gevent", "is_patched"),
+    *("greenlet_hub_of_gevent", "is_patched"),
 }
 PRINTED = {"__Pyx_WriteUnraisable"}
 NEW_OBJECTS = {"PyList_New", "PyTuple_New", "PyTuple_Pack", "PyDict_New"}

@@ -32,7 +32,7 @@ NOT_RAISED = "Lock was unlocked or no longer owned when exiting context manager.
 def _thread_local(base: type) -> type:
     """Return the type of one thread's lease and token; empty at first, in every thread.
 
-    `base` is threading.local as it is now: gevent and eventlet replace it.
+    `base` is threading.local as it is now: gevent replaces it.
     """
     return type("_ThreadLocal", (base,), {"token": None, "held": None})
 
