@@ -150,7 +150,9 @@ def _defined(statement: list[str]) -> str | None:
     """Return the name of what a statement defines, if it does."""
     if statement[:1] == ["async"]:
         statement = statement[1:]
-    if statement[-1] != ":" or statement[0] not in ("def", "class", "cdef", "ctypedef"):
+    if statement[-1] != ":" or statement[0] not in (
+        *("def", "class", "cdef", "cpdef", "ctypedef"),
+    ):
         return None
     for kind in ("class", "struct", "enum"):
         if kind in statement[:3]:
