@@ -23,11 +23,11 @@ import hiredis
 from .. import ReleaseStatus, Vote
 from .._options.keys import OWN, RESERVED, used_in
 from .._options.masters import Endpoint, parse_masters
-from .._options.scripts import INSPECT, with_prefix
+from .._options.scripts import INSPECT, with_prefix, with_tags
 from .._options.settings import TAKES_NO_LOCKS
 from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
-from .connection import Connection, ServerError
+from .connection import Connection, ServerError, shards_of
 from .holding import Holding, Slots, lock_or_slots
 from .parser import (
     MASTERS_END,
@@ -286,10 +286,9 @@ class Scan:
         quoted = re.sub(rb"[][*?^\\-]", rb"\\\g<0>", self._prefix)
         self._pattern = quoted + os.fsencode(pattern)
         endpoints = parse_masters(options["masters"])
-        if any(endpoint.seeds for endpoint in endpoints):
-            text = "list walks one server, and not a cluster: ask `who` for a name"
-            raise CommandError(text, Status.USAGE)
-        self._masters = [_Master(each, self._prefix) for each in endpoints]
+        self._masters = [
+            master for each in endpoints for master in _shards(each, self._prefix)
+        ]
 
     @property
     def failures(self) -> dict[str, str]:
@@ -297,7 +296,8 @@ class Scan:
 
     @property
     def is_of_quorum(self) -> bool:
-        return len(self._masters) - len(self.failures) > len(self._masters) // 2
+        count = len({each.name for each in self._masters})
+        return count - len(self.failures) > count // 2
 
     def steps(self) -> Iterator[list[Holding]]:
         """Yield the locks of each step, by name; blocks, 2 s for each reply at most."""
@@ -316,11 +316,12 @@ class Scan:
             master.close()
 
     def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
-        votes = []
+        votes: dict[str, MasterVote] = {}  # of a cluster, that of the key's node
         read: tuple[bytes | None, Vote, str | None, str | None, str | None] = UNREAD
         for master, reply in zip(self._masters, replies, strict=True):
             if not isinstance(reply, list):
-                votes.append(MasterVote(master.name, Vote.FAILED, str(reply)))
+                failed = MasterVote(master.name, Vote.FAILED, str(reply))
+                votes.setdefault(master.name, failed)
                 continue
             value, remaining_ms, waiting = reply
             if value != read[0]:  # masters mostly have the same
@@ -328,23 +329,35 @@ class Scan:
                 read = value, vote, *reading_of(value)
             _, vote, text, token_hash, owner = read
             here = token_hash, remaining_ms, None if waiting < 0 else waiting, owner
-            votes.append(MasterVote(master.name, vote, text, None, *here))
-        return Holding(_text(name.removeprefix(self._prefix)), votes)
+            votes[master.name] = MasterVote(master.name, vote, text, None, *here)
+        return Holding(_text(name.removeprefix(self._prefix)), [*votes.values()])
+
+
+def _shards(endpoint: Endpoint, prefix: bytes) -> list[_Master]:
+    """Return the primaries of a cluster, all by its name; or the one master."""
+    try:
+        nodes = [node for node, _ in shards_of(endpoint)]
+        return [_Master(node, endpoint.name, prefix) for node in nodes]
+    except ServerError as error:
+        return [_Master(endpoint, endpoint.name, prefix, str(error))]
 
 
 class _Master:
-    """One master, and how far it has walked through its keys."""
+    """One master, or a node of it, and how far it has walked through its keys."""
 
-    def __init__(self, endpoint: Endpoint, prefix: bytes) -> None:
-        self.name = endpoint.name
-        self.failure = ""
+    def __init__(
+        self, endpoint: Endpoint, name: str, prefix: bytes, failure: str = ""
+    ) -> None:
+        self.name = name
+        self.failure = failure
         self._endpoint = endpoint
         self._connection: Connection | None = None
         self._cursor = b""  # from the start
-        inspect = with_prefix(INSPECT, prefix).replace(b"KEYS[1]", b"key")
+        source = with_tags(INSPECT) if endpoint.seeds else INSPECT
+        inspect = with_prefix(source, prefix).replace(b"KEYS[1]", b"key")
         self._script = (
             b"local function inspect(key)\n%b\nend\nlocal found = {}\nfor i, key in "
-            b"ipairs(KEYS) do found[i] = inspect(key) end\nreturn found" % inspect
+            b"ipairs(ARGV) do found[i] = inspect(key) end\nreturn found" % inspect
         )
 
     @property
@@ -369,7 +382,8 @@ class _Master:
         found: list[object] = []
         for start in range(0, len(names), INSPECTED):
             part = names[start : start + INSPECTED]
-            found += self._ask("EVAL", self._script, len(part), *part) or ()
+            # Not as KEYS, which have to be of one hash slot.
+            found += self._ask("EVAL", self._script, 0, *part) or ()
         return found if not self.failure else [self.failure] * len(names)
 
     def _ask(self, *words: object) -> Any:
@@ -382,6 +396,8 @@ class _Master:
             reply = self._connection.ask(*words)
         except ServerError as error:
             self.failure = str(error)
+            if self._endpoint.seeds:
+                self.failure += f" at {self._endpoint.name.removeprefix('cluster:')}"
             return None
         if isinstance(reply, hiredis.ReplyError):
             grant = "scan" if words[0] == "SCAN" else "eval +get +pttl"

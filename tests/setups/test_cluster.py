@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import secrets
 import threading
 import time
@@ -396,6 +397,35 @@ def test_check_when_of_a_cluster_then_looks_at_each_primary(
         url = plain.urls[0].replace("redis://", "redis+cluster://").removesuffix("/0")
         status, out = checked(url)
     assert (status, "no map of the cluster: " in out) == (2, True)
+
+
+def test_list_when_of_a_cluster_then_walks_each_primary(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def listed(*options: str) -> tuple[int, dict[str, Any]]:
+        status = main(["list", "--json", *options, "listed:*"])
+        return status, json.loads(capsys.readouterr().out)
+
+    masters = ("--masters", cluster.url)
+    with new_locks(cluster) as locks:
+        leases = [granted(locks, f"listed:{i}") for i in range(6)]
+        for lease in leases:
+            lease.keep_alive()
+        primaries = {
+            cluster.primary_of(cluster.slot_of(f"listed:{i}")) for i in range(6)
+        }
+        assert len(primaries) > 1
+        status, told = listed(*masters)
+        assert (status, told["is_known"], told["failures"]) == (0, True, {})
+        assert [lock["resource"] for lock in told["locks"]] == [
+            f"listed:{i}" for i in range(6)
+        ]
+        for lock in told["locks"]:
+            (vote,) = lock["masters"]
+            assert (vote["vote"], vote["waiting"]) == ("TAKEN", 0)
+    status, told = listed("--masters", "redis+cluster://127.0.0.1:1")
+    assert (status, told["is_known"]) == (69, False)
+    assert "no map of the cluster" in next(iter(told["failures"].values()))
 
 
 def test_lease_when_over_tls_then_is_followed_to_where_its_slot_moves(
