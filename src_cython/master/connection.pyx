@@ -823,7 +823,9 @@ cdef int master_ask_replication(Master self, int64_t now_ns) except -1:
     # replica it has lost the keys that it had not passed on.
     words = (b"INFO",) if self.server_info.needed else (b"INFO", b"replication")
     self.role_asked_ns = now_ns
-    return master_ask(self, ENTRY_REPLICATION, words, now_ns)
+    master_ask(self, ENTRY_REPLICATION, words, now_ns)
+    if self.node_id is not None:      # CLUSTER RESET closes no connection either
+        master_ask(self, ENTRY_ID, (b"CLUSTER", b"MYID"), now_ns)
 
 
 cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) except -1:

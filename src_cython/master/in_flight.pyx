@@ -144,6 +144,7 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_LOAD = 4           # of a script that the server has lost; or ASKING
     ENTRY_REPLICATION = 5    # is it still the primary that it was?
     ENTRY_MARK = 6           # the marker, of other replicas by now
+    ENTRY_ID = 7             # is it still a node of its cluster?
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round

@@ -285,7 +285,8 @@ cdef int master_on_other_reply(
     if not reply_is_error(reply) and type(reply) is not (
         list if entry.purpose in (ENTRY_TIME, ENTRY_MARK)
         else int if entry.purpose == ENTRY_KILL
-        else bytes if entry.purpose in (ENTRY_LOAD, ENTRY_REPLICATION) else None
+        else bytes if entry.purpose in (ENTRY_LOAD, ENTRY_REPLICATION, ENTRY_ID)
+        else None
     ):
         return master_on_lost(self, odd_text(reply), now_ns)
     if entry.purpose == ENTRY_TIME:
@@ -300,6 +301,9 @@ cdef int master_on_other_reply(
         master_add_warnings(self, [
             f"leases whose key has moved are lost ({reply_text(reply)}): grant +asking"
         ])
+    elif entry.purpose == ENTRY_ID:
+        if not reply_is_error(reply) and reply != self.node_id:
+            return master_on_lost(self, OTHER_CLUSTER, now_ns)
     elif entry.purpose == ENTRY_REPLICATION and not reply_is_error(reply):
         told = ServerInfo(reply)
         told.on_asked(self.server_info)

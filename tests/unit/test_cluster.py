@@ -44,12 +44,18 @@ FOO, BAR = 12182, 5061  # hash slots of these keys
 TERMS = Terms(10_000, 102 * MS, 500 * MS)
 HOME, NODE_A, NODE_B, NODE_C = range(4)  # connections
 ROLE = b"role:master\r\nmaster_replid:r"
+INFO, MY_ID = [b"INFO", b"replication"], [b"CLUSTER", b"MYID"]
 MOVED_C = b"-MOVED 12182 c:3\r\n"
 
 
 def id_of(host: bytes) -> bytes:
     """Encode what the node at a host answers to CLUSTER MYID."""
     return bulk(b"id of " + host)
+
+
+def unchanged(node: int, role: bytes = ROLE) -> bytes:
+    """Encode what a node answers that was silent and is what it was."""
+    return bulk(role) + id_of(b" abcd"[node : node + 1])
 
 
 def map_of(parts: list[tuple[int, int, tuple[bytes, int]]]) -> bytes:
@@ -81,7 +87,7 @@ class Cluster:
             self.say(node, b"+OK\r\n" + TIME_REPLY, T0)
             self.sent(node)
             self.begin(key, HEARD)  # so none is asked its role in the next 10 ms
-            self.say(node, bulk(ROLE) + b"+OK\r\n", HEARD)
+            self.say(node, unchanged(node) + b"+OK\r\n", HEARD)
             self.sent(node)
 
     def begin(
@@ -169,7 +175,7 @@ def test_command_when_nodes_send_it_in_a_circle_then_is_a_failed_vote() -> None:
             break
         other = b"a:1" if node == NODE_B else b"b:2"
         cluster.say(node, b"-MOVED 12182 %b\r\n" % other, HEARD + MS)
-        cluster.say(node, bulk(ROLE), HEARD + MS)
+        cluster.say(node, unchanged(node), HEARD + MS)
         hops += 1
     assert hops == 6
     assert round.verdict is Verdict.UNREACHABLE
@@ -268,7 +274,7 @@ def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted(
     cluster.ready(NODE_A, T0 + S, "new")
     cluster.sent(NODE_A)
     round = cluster.begin(b"foo", T0 + S)
-    told = bulk(ROLE)
+    told = unchanged(NODE_B)
     if was_sent:
         cluster.say(NODE_B, told, T0 + S)
         hand.lost(cluster.engine, NODE_B, "cut", T0 + S)
@@ -392,25 +398,40 @@ def test_grant_when_its_node_was_silent_then_counts_if_that_is_what_it_was(
     cluster = Cluster()
     round = cluster.begin(b"foo", T0 + 2 * S)
     for node in (NODE_B, NODE_A) if moves else (NODE_B,):
-        info_, acquire = cluster.sent(node)
-        assert (info_, acquire[0]) == ([b"INFO", b"replication"], b"SET")
+        asked, its_id, acquire = cluster.sent(node)
+        assert (asked, its_id, acquire[0]) == (INFO, MY_ID, b"SET")
         if node == NODE_B and moves:
-            told = bulk(ROLE)
-            cluster.say(node, told + b"-MOVED 12182 a:1\r\n", T0 + 2 * S)
-    cluster.say(node, bulk(said) + b"+OK\r\n", T0 + 2 * S + MS)
+            told = unchanged(node) + b"-MOVED 12182 a:1\r\n"
+            cluster.say(node, told, T0 + 2 * S)
+    cluster.say(node, unchanged(node, said) + b"+OK\r\n", T0 + 2 * S + MS)
     round.on_deadline(T0 + 3 * S)
     assert votes(round)[0] in (vote, Vote.PENDING, Vote.SILENT)
     assert (round.verdict is Verdict.WON) == (vote is Vote.GRANTED)
+
+
+@pytest.mark.parametrize(
+    ("my_id", "is_won"),
+    [(id_of(b"b"), True), (b"-NOPERM no\r\n", True), (id_of(b"d"), False)],
+)
+def test_grant_when_its_node_has_joined_another_cluster_then_does_not_count(
+    my_id: bytes, is_won: bool
+) -> None:
+    """CLUSTER RESET closes no connection, and changes no run id."""
+    cluster = Cluster()
+    round = cluster.begin(b"foo", T0 + 2 * S)
+    cluster.say(NODE_B, bulk(ROLE) + my_id + b"+OK\r\n", T0 + 2 * S + MS)
+    round.on_deadline(T0 + 3 * S)
+    assert (round.verdict is Verdict.WON) == is_won
 
 
 def test_reply_when_it_is_read_late_then_shows_what_the_node_was_when_asked() -> None:
     """A caller that blocks reads a reply in its next call, however old that is."""
     cluster = Cluster()
     cluster.begin(b"foo", T0 + S)
-    cluster.say(NODE_B, bulk(ROLE) + b"+OK\r\n", T0 + 2 * S)
+    cluster.say(NODE_B, unchanged(NODE_B) + b"+OK\r\n", T0 + 2 * S)
     cluster.sent(NODE_B)
     cluster.begin(b"foo", T0 + 2 * S)
-    assert cluster.sent(NODE_B)[0] == [b"INFO", b"replication"]
+    assert cluster.sent(NODE_B)[0] == INFO
 
 
 def test_node_when_its_answers_take_longer_then_is_asked_once_in_10_ms() -> None:
@@ -418,7 +439,7 @@ def test_node_when_its_answers_take_longer_then_is_asked_once_in_10_ms() -> None
     cluster, asked = Cluster(), []
     for ms in range(25):
         cluster.begin(b"{foo}%d" % ms, HEARD + ms * MS)
-        if [b"INFO", b"replication"] in cluster.sent(NODE_B):
+        if INFO in cluster.sent(NODE_B):
             asked.append(ms)
     assert asked == [11, 22]
 
@@ -427,7 +448,7 @@ def test_grant_when_its_node_was_silent_for_long_then_is_of_a_new_connection() -
     """Seen: a primary that was frozen granted first, and heard of its replica then."""
     cluster = Cluster(max_ttl=S, window_ns=S)
     cluster.begin(b"foo", HEARD + 1500 * MS)
-    assert len(cluster.sent(NODE_B)) == 2
+    assert len(cluster.sent(NODE_B)) == 3
     cluster.begin(b"bar", HEARD + 1501 * MS)
     assert cluster.sent(NODE_A) == []
     assert sorted(cluster.to_connect) == [HOME, NODE_A]
@@ -437,10 +458,10 @@ def test_command_when_it_follows_to_a_silent_node_then_that_is_connected_anew() 
     cluster = Cluster(max_ttl=S, window_ns=S)
     late = HEARD + 1400 * MS
     cluster.begin(b"foo", late)
-    cluster.say(NODE_B, bulk(ROLE) + b"+OK\r\n", late)
+    cluster.say(NODE_B, unchanged(NODE_B) + b"+OK\r\n", late)
     cluster.sent(NODE_B)
     cluster.begin(b"foo", late + 200 * MS)
-    cluster.say(NODE_B, bulk(ROLE) + b"-MOVED 12182 a:1\r\n", late + 200 * MS)
+    cluster.say(NODE_B, unchanged(NODE_B) + b"-MOVED 12182 a:1\r\n", late + 200 * MS)
     assert cluster.sent(NODE_A) == []
     assert sorted(cluster.to_connect) == [HOME, NODE_A]
 
@@ -853,6 +874,7 @@ class Clusters:
     def answer(self, node: int, at_ns: int) -> list[list[bytes]]:
         """Answer all that a node was sent; list the questions about a turn."""
         said = {b"SET": b"+OK\r\n", b"INFO": bulk(ROLE), b"TIME": TIME_REPLY}
+        said[b"CLUSTER"] = id_of(self.ids[node - 3])
         asked = []
         for words in hand.commands_in(hand.outgoing(self.engine, node)):
             reply = said.get(words[0], b":1\r\n")
