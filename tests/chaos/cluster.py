@@ -1,15 +1,20 @@
 """A Redis Cluster whose slots move and whose primaries fail over, under load.
 
-    python -m tests.chaos.cluster [--moves N] [--failovers N] [--pauses N] [--ttl S]
-                                  [--late S] [--seed S]
+    python -m tests.chaos.cluster [--moves N] [--failovers N] [--pauses N]
+                                  [--reuses N] [--amnesias N] [--absences N]
+                                  [--ttl S] [--late S] [--seed S]
 
 Four processes lock, half of the resources with numbers (ttl is max_ttl), and now and
 then begin anew without a memory. Meanwhile hash slots are moved, some in steps with
 pauses, and primaries switched, killed and frozen, some of them cut off from their
 replicas before. A pause is that of a server, too short for a failover, or of a client,
-longer than its ttl. Exit code 1 if two holders had one
-resource, if a number did not grow, if a call took longer than its timeout, if a key is
-left, or if none was granted within --late s of the end of a quarantine.
+longer than its ttl. In an amnesia a server starts anew without its nodes.conf; in a
+reuse a primary dies, and its address belongs for a while to a node of another cluster;
+in an absence a replica stops, follows another primary, or gets another id.
+
+Exit code 1 if two holders had one resource, if a number did not grow, if a call took
+longer than its timeout, if a key is left, or if none was granted within --late s of the
+end of a quarantine.
 """
 
 from __future__ import annotations
@@ -28,11 +33,13 @@ from tempfile import TemporaryDirectory
 
 from fastredlock import AcquireError, FastRedlock, FastRedlockError
 from fastredlock.testing import LocalCluster
+from tests.support.memory_loss import join_again, lose_memory, primaries_of
 
 from .ledger import Window, violations
 
 NODE_TIMEOUT = 1  # s
 RESOURCES, PROCESSES = 6, 4
+SEEDS = 3  # that clients are given: who begins at another cluster can't know that
 TIMEOUT, PATIENCE = 0.5, 1.5  # s; of an acquire, and of the machine
 RENEWED = 0.03  # the share of attempts before which a new client comes
 resumed = [0.0]  # when this process went on after a pause
@@ -85,9 +92,8 @@ def hold(locks: FastRedlock, resource: int, ttl: float, draw: random.Random) -> 
 
 def move(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
     slot = cluster.slot_of(name_of(draw.randrange(RESOURCES)))
-    primaries = {cluster.primary_of(each) for each in range(0, 16384, 500)} - {-1}
     at = cluster.primary_of(slot)
-    others = [each for each in primaries if each != at]
+    others = [each for each in primaries_of(cluster) if each != at]
     if at >= 0 and others:
         to = draw.choice(others)
         cluster.begin_move(slot, to)
@@ -114,12 +120,7 @@ def fail_over(cluster: LocalCluster, draw: random.Random, clients: list[int]) ->
         cluster.servers.stop(old)
     else:
         cluster.servers.pause(old)
-    deadline = time.monotonic() + 60
-    while cluster.primary_of(slot) in (old, -1):
-        if time.monotonic() > deadline:
-            raise TimeoutError(f"no failover ({kind})")
-        time.sleep(0.01)
-    promoted = time.monotonic()
+    promoted = await_promotion(cluster, slot, old)
     time.sleep(draw.uniform(0, 1))
     if kind == "kill":
         cluster.servers.start(old)
@@ -128,6 +129,89 @@ def fail_over(cluster: LocalCluster, draw: random.Random, clients: list[int]) ->
         cluster.command(old, "ACL", "SETUSER", "default", "+psync", "+sync")
     cluster.await_ready()
     return promoted
+
+
+def await_promotion(cluster: LocalCluster, slot: int, old: int) -> float:
+    """Wait for another primary of a hash slot; return when it was there."""
+    deadline = time.monotonic() + 60
+    while cluster.primary_of(slot) in (old, -1):
+        if time.monotonic() > deadline:
+            raise TimeoutError("no failover")
+        time.sleep(0.01)
+    return time.monotonic()
+
+
+def forget(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
+    return replace(cluster, draw, draw.randrange(len(cluster.servers.ports)))
+
+
+def reuse(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
+    i = draw.randrange(SEEDS, len(cluster.servers.ports))
+    cluster._await(lambda: cluster._has_taken_over(i))
+    cluster.await_ready()
+    with LocalCluster(primaries=1, node_timeout=NODE_TIMEOUT) as other:
+        with FastRedlock([other.url], ttl=1, max_ttl=1) as locks:
+            while not has_granted(locks, name_of(0)):  # so that it has a marker
+                pass
+        return replace(cluster, draw, i, other)
+
+
+def replace(
+    cluster: LocalCluster, draw: random.Random, i: int,
+    other: LocalCluster | None = None,
+) -> float:  # fmt: skip
+    """Put a server of no cluster, or of another one, in the place of one for a while.
+
+    A primary that is back before it was missed is replaced by nobody (its address does
+    not count any more, so it does not fail): an operator has to.
+    """
+    its = [each for each in range(0, 16384, 500) if cluster.primary_of(each) == i]
+    promoted = time.monotonic()
+    cluster.servers.stop(i)
+    if its and draw.random() < 0.5:
+        promoted = await_promotion(cluster, its[0], i)
+    lost = lose_memory(cluster, i)
+    if other is not None:
+        port = other.servers.ports[0]
+        cluster.command(i, "CLUSTER", "MEET", "127.0.0.1", port)
+    time.sleep(draw.uniform(0.5, 6))
+    if its and cluster.primary_of(its[0]) < 0:
+        every = range(len(cluster._ids))
+        heir = next(each for each in every if lost in cluster._line(each, each))
+        cluster.command(heir, "CLUSTER", "FAILOVER", "TAKEOVER")
+        promoted = await_promotion(cluster, its[0], i)
+    time.sleep(draw.uniform(0, 2))
+    if other is not None:
+        other.command(0, "CLUSTER", "FORGET", cluster._ids[i])
+        lose_memory(cluster, i)
+    join_again(cluster, i, lost)
+    return promoted
+
+
+def has_granted(locks: FastRedlock, name: str) -> bool:
+    with suppress(AcquireError), locks.lock(name, timeout=1):
+        return True
+    return False
+
+
+def leave(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
+    primaries = primaries_of(cluster)
+    i = draw.choice([i for i in range(len(cluster._ids)) if i not in primaries])
+    kind = draw.choice(("stops", "follows another", "has another id"))
+    followed = cluster._line(i, i).split()[3]
+    if kind == "stops":
+        cluster.servers.stop(i)
+        time.sleep(draw.uniform(1, 3))
+        cluster.servers.start(i)
+    elif kind == "follows another":
+        other = cluster._ids[draw.choice(sorted(primaries))]
+        cluster.command(i, "CLUSTER", "REPLICATE", other)
+        time.sleep(draw.uniform(1, 3))
+        cluster.command(i, "CLUSTER", "REPLICATE", followed)
+    else:
+        join_again(cluster, i, lose_memory(cluster, i))
+    cluster.await_ready()
+    return time.monotonic()
 
 
 def pause(cluster: LocalCluster, draw: random.Random, clients: list[int]) -> float:
@@ -171,13 +255,16 @@ def run(folder: Path, given: argparse.Namespace) -> list[float]:
     draw = random.Random(given.seed)
     quarantine = given.ttl + 1 + NODE_TIMEOUT + 2
     events = [move] * given.moves + [fail_over] * given.failovers
-    events += [pause] * given.pauses
+    events += [pause] * given.pauses + [reuse] * given.reuses
+    events += [forget] * given.amnesias + [leave] * given.absences
     draw.shuffle(events)
     backs = []
-    with LocalCluster(replicas=1, node_timeout=NODE_TIMEOUT) as cluster:
+    own = ("--cluster-migration-barrier", "9")  # no replica changes by itself
+    with LocalCluster(replicas=1, node_timeout=NODE_TIMEOUT, options=own) as cluster:
         workers = []
+        url = ",".join(cluster.url.split(",")[:SEEDS])
         for i in range(PROCESSES):
-            words = ("--url", cluster.url, "--ttl", given.ttl, "--seed", given.seed + i)
+            words = ("--url", url, "--ttl", given.ttl, "--seed", given.seed + i)
             with (folder / f"{i}").open("w") as file:
                 argv = [sys.executable, "-m", __spec__.name, *map(str, words)]
                 workers.append(subprocess.Popen(argv, stdout=file))
@@ -185,7 +272,7 @@ def run(folder: Path, given: argparse.Namespace) -> list[float]:
             wait_for_lease(folder, time.monotonic(), 60)
             for event in events:
                 done = event(cluster, draw, [worker.pid for worker in workers])
-                if event is fail_over:
+                if event in (fail_over, reuse, forget):
                     wait = quarantine + given.late
                     backs.append(wait_for_lease(folder, done, wait) - done)
         finally:
@@ -206,6 +293,9 @@ def main() -> int:
     parser.add_argument("--moves", type=int, default=10)
     parser.add_argument("--failovers", type=int, default=2)
     parser.add_argument("--pauses", type=int, default=5)
+    parser.add_argument("--reuses", type=int, default=1)
+    parser.add_argument("--amnesias", type=int, default=1)
+    parser.add_argument("--absences", type=int, default=2)
     parser.add_argument("--ttl", type=float, default=1.0)
     parser.add_argument("--late", type=float, default=10.0)
     parser.add_argument("--seed", type=int, default=secrets.randbelow(10**6))
@@ -213,8 +303,9 @@ def main() -> int:
     given = parser.parse_args()
     if given.url:
         work(given.url, given.ttl, given.seed)
-    events = f"{given.moves} moves, {given.failovers} failovers, {given.pauses} pauses"
-    print(f"seed {given.seed}: {events}")
+    names = ("moves", "failovers", "pauses", "reuses", "amnesias", "absences")
+    events = ", ".join(f"{getattr(given, name)} {name}" for name in names)
+    print(f"seed {given.seed}: {events}", flush=True)
     with TemporaryDirectory() as name:
         backs = run(Path(name), given)
         windows, late = read(Path(name))
