@@ -283,8 +283,7 @@ class Engine:
     master_names: Final[tuple[str, ...]]
     is_awaited: Final[bool]
     states: Final[tuple[tuple[MasterState, str], ...]]
-    last_errors: Final[tuple[str, ...]]
-    late_us: Final[tuple[int, ...]]
+    faults: Final[tuple[tuple[int, str], ...]]
     def new_round(
         self,
         operation: int,
@@ -355,7 +354,7 @@ def running_loop() -> object: ...
 
 @disjoint_base
 class LockEntries:
-    _entries: Final[list[tuple[Any, ...]] | None]  # the last one last
+    _entries: Final[list[tuple[Any, ...]]]  # the last one last
     _last_entry: tuple[Any, ...]
 
 def lock_enter(self: LockEntries, entered: Any) -> Any: ...

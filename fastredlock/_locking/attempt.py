@@ -266,7 +266,7 @@ def round_timeout_hint(engine: Engine, terms: Terms) -> str:
     """Name the option to change where masters do answer, but too late for a round."""
     if engine.is_closed:
         return "this FastRedlock was closed meanwhile"
-    slowest_us = max(engine.late_us)
+    slowest_us = max(late_us for late_us, _ in engine.faults)
     if slowest_us * 1000 <= terms.timeout_ns:
         return ""
     return (

@@ -146,7 +146,7 @@ class BaseLock(LockEntries):
         return type(self)(self._driver, resource, *given, skip)
 
     def _not_entered(self) -> FastRedlockError:
-        count = len(self._entries or ())
+        count = len(self._entries)
         if count == 0:
             return FastRedlockError("this lock is left, and was not entered before")
         return FastRedlockError(

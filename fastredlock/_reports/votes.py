@@ -66,13 +66,8 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
     within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
     votes = []
-    for name, (vote, text, elapsed_ms), late_us, (state, reason), last_error in zip(
-        engine.master_names,
-        round.votes(),
-        engine.late_us,
-        engine.states,
-        engine.last_errors,
-        strict=True,
+    for name, (vote, text, elapsed_ms), (late_us, last_error), (state, reason) in zip(
+        engine.master_names, round.votes(), engine.faults, engine.states, strict=True
     ):
         if vote is Vote.SILENT and not text:
             late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""

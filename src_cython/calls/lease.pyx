@@ -430,7 +430,10 @@ for _awaited in (AcquireCall, ReleaseCall, ExitCall, EntryCall, ExtendCall, Each
 cdef class LockEntries:
     """The base of a lock object: the entries that were not left."""
 
-    cdef readonly list _entries      # the last one last; None: there is none
+    cdef readonly list _entries      # the last one last
+
+    def __cinit__(self):
+        self._entries = []
 
     @property
     def _last_entry(self):
@@ -443,20 +446,10 @@ cdef class LockEntries:
         frame = frame_at(1)
         if frame is not None and not frame.f_code.co_flags & CO_ASYNC_GENERATOR:
             frame = None
-        lock_note(self, caller, entered, frame)
+        self._entries.append((caller, entered, frame))
         if isinstance(entered, LeaseFields):
             (<LeaseFields>entered)._round.entered_by = caller
             fields_enter(<LeaseFields>entered, caller, None)
-
-
-cdef int lock_note(
-    LockEntries self, object caller, object entered, object frame
-) except -1:
-    cdef list noted = [(caller, entered, frame)]
-    if self._entries is None:
-        self._entries = noted
-    else:
-        self._entries += noted
 
 
 def lock_enter(LockEntries self not None, entered not None):
@@ -469,7 +462,7 @@ def lock_enter(LockEntries self not None, entered not None):
     caller, frame = calling_thread(), frame_entering(frame_at(1))
     if isinstance(entered, LeaseFields):
         fields_enter(<LeaseFields>entered, caller, frame)
-    lock_note(self, caller, entered, frame)
+    self._entries.append((caller, entered, frame))
     return entered._lease
 
 
@@ -478,7 +471,7 @@ def lock_undo(LockEntries self not None, call not None):
     # An acquire's entry holds the lease of its round; a block that joins is its own.
     cdef bint acquires = isinstance(call, AcquireCall)
     cdef tuple entry
-    for entry in reversed(self._entries or ()):
+    for entry in reversed(self._entries):
         entered = entry[1]
         if entered is call or acquires and isinstance(entered, LeaseFields) and (
             (<LeaseFields>entered)._round is (<AcquireCall>call).round
@@ -521,8 +514,6 @@ cdef object lock_take(LockEntries self, bint blocks):
     # Take the entry that the caller leaves off the list; None where there is none.
     cdef list entries = self._entries
     cdef tuple entry
-    if entries is None:
-        return None
     entry = entries[0] if len(entries) == 1 else lock_entry_left(self, blocks)
     if entry is None:
         return None
@@ -542,7 +533,7 @@ cdef tuple lock_entry_left(LockEntries self, bint blocks):
                 return entry
     current = None if blocks else self._driver.current
     caller = calling_thread() if blocks else current and current.caller()
-    others = [entry for entry in reversed(self._entries or ()) if entry[2] is None]
+    others = [entry for entry in reversed(self._entries) if entry[2] is None]
     for entry in others:
         if entry[0] == caller:
             return entry
@@ -555,7 +546,7 @@ cdef tuple lock_entry_left(LockEntries self, bint blocks):
 cdef int lock_take_off(LockEntries self, tuple entry) except -1:
     cdef list entries = self._entries
     cdef Py_ssize_t at
-    for at in range(0 if entries is None else len(entries)):
+    for at in range(len(entries)):
         if entries[at] is entry:
             del entries[at]
             break

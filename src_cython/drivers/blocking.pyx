@@ -281,10 +281,8 @@ cdef bint blocking_replace(Engine self) except -1:
     # passes: all is whole. Its own work is undone; a close() that it led is over.
     cdef Leadership leadership = self.leadership
     cdef Follower follower
-    leadership.depth = 1      # of outer steps, too
-    leadership.owner = PyThread_get_thread_ident()
-    leadership.greenlet = greenlet_hub_caller()
-    leadership.leader = greenlet_reference(leadership.greenlet)
+    atomic_give(&leadership.mutex)      # its outer steps are over, too
+    leader_try_enter(leadership)
     work, leadership.leading = leadership.leading, None
     leadership.waiting = [
         follower for follower in leadership.waiting

@@ -23,42 +23,6 @@ def by_hand_open_due(Engine engine not None, bint is_urgent, int64_t now_ns):
     return due
 
 
-def by_hand_connected(Engine engine not None, int index, int64_t now_ns):
-    """A CONNECTING master's connection is open: it begins its handshake."""
-    master_on_connected(by_hand_master(engine, index), now_ns)
-
-
-def by_hand_receive(Engine engine not None, int index, bytes data, int64_t now_ns):
-    """Take the bytes that a master sent."""
-    cdef Master master = by_hand_master(engine, index)
-    link_note_look(&master.link, now_ns)
-    by_hand_take(engine, master, data, "", now_ns)
-
-
-def by_hand_lost(Engine engine not None, int index, str reason, int64_t now_ns):
-    """A connection, open or on its way, is gone."""
-    by_hand_take(engine, by_hand_master(engine, index), b"", reason, now_ns)
-
-
-cdef int by_hand_take(
-    Engine engine, Master master, bytes data, str reason, int64_t now_ns
-) except -1:
-    if master.tls is not None:
-        master.link.received = <size_t>len(data)
-        memcpy(master.link.incoming, PyBytes_AS_STRING(data), len(data))
-        master_decrypt(master, now_ns)
-        data, master.plain = master.plain, None
-    if data:
-        engine_take_bytes(engine, master, data, now_ns)
-    if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
-        master_on_cut(master, reason, now_ns)
-    # Without by_hand_engine the caller connects, by by_hand_open_due.
-    if master.in_flight.unanswered and (
-        engine.by_hand is not None or master.state_code == MASTER_READY
-    ):
-        engine_send_unanswered(engine, master, now_ns)
-
-
 def by_hand_take_events(
     Engine engine not None, list arrivals not None, uint64_t quiet, int64_t now_ns
 ):
@@ -68,6 +32,7 @@ def by_hand_take_events(
     with an event, `quiet` is the set of the others.
     """
     cdef Master master
+    cdef bytes data
     engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
     for master in engine.masters:
         link_note_look(&master.link, now_ns)
@@ -77,7 +42,17 @@ def by_hand_take_events(
             if master.state_code != MASTER_CONNECTING:
                 continue      # an arrival before this one has ended it
             master_on_connected(master, now_ns)
-        by_hand_take(engine, master, data, reason, now_ns)
+        if master.tls is not None:
+            master.link.received = <size_t>len(data)
+            memcpy(master.link.incoming, PyBytes_AS_STRING(data), len(data))
+            master_decrypt(master, now_ns)
+            data, master.plain = master.plain, None
+        if data:
+            engine_take_bytes(engine, master, data, now_ns)
+        if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
+            master_on_cut(master, reason, now_ns)
+        if master.in_flight.unanswered:
+            engine_send_unanswered(engine, master, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.has_lingered:
@@ -131,12 +106,6 @@ def by_hand_join_stay(Engine engine not None, work not None, int64_t now_ns):
     return turns_join_stay(engine, work, None, now_ns)
 
 
-def by_hand_finish(Engine engine not None, int64_t now_ns):
-    """Open rounds whose wait is over, finish those that are closed."""
-    engine_admit(engine, now_ns)
-    engine_finish(engine, now_ns)
-
-
 def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
     """Check the validity of finished work at the return to its caller."""
     work_check(work)
@@ -182,7 +151,7 @@ def by_hand_awaits_replies(Engine engine not None):
     """Whether a close still has to wait for replies, or for connections."""
     cdef Master master
     for master in engine.masters:
-        if master_is_opening(master) and len(master.in_flight.deferred) > 0 or (
+        if master_is_opening(master) and master.in_flight.deferred or (
             master_is_to_retry(master)
         ):
             return True

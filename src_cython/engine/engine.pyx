@@ -161,14 +161,12 @@ cdef class Engine:
         ])
 
     @property
-    def last_errors(self):
-        """Per master: why its last connection ended, or ""."""
-        return tuple([master.last_error for master in engine_faces(self)])
-
-    @property
-    def late_us(self):
-        """Per master: the time of its last reply that missed its deadline, else 0."""
-        return tuple([master.late_us for master in engine_faces(self)])
+    def faults(self):
+        """Per master: the time (us) of its last reply that missed its deadline, else 0;
+        why its last connection ended, or ""."""
+        return tuple([
+            (master.late_us, master.last_error) for master in engine_faces(self)
+        ])
 
     def may_wait_in_turn(self, keys not None, int64_t now_ns):
         """Whether a round of this key, or of these, can wait in a queue of each."""

@@ -631,15 +631,6 @@ cdef tuple engine_token_uses(Engine self, Round round, bint is_granted=False):
     return tuple(uses)
 
 
-cdef int engine_grant_given(Engine self, Round round) except -1:
-    # Its leases of before end here.
-    cdef TokenUse use
-    before, round.token_uses = round.token_uses, engine_token_uses(self, round, True)
-    for use in before:
-        use.is_over = True
-    return token_uses_hold(round, round.opened_ns)
-
-
 cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
     # Forget those of which no key can exist; costs a share of each new one.
     cdef TokenUse use

@@ -284,7 +284,10 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     if verdict == VERDICT_WON and round.operation_code == OPERATION_ACQUIRE and (
         round.token_uses is not None
     ):
-        engine_grant_given(self, round)
+        for use in round.token_uses:      # leases of before end here
+            (<TokenUse>use).is_over = True
+        round.token_uses = engine_token_uses(self, round, True)
+        token_uses_hold(round, round.opened_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld:
         engine_note_quorum(self, round, now_ns)

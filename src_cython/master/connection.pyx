@@ -621,7 +621,10 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     reader = Reader(notEnoughData=INCOMPLETE)
     self.feed, self.gets = reader.feed, reader.gets
     settings, context, place = self.settings, None, None
-    username, password = encoded(settings.username), encoded(settings.password)
+    username, password = [
+        None if text is None else text.encode("utf-8", "surrogateescape")
+        for text in (settings.username, settings.password)
+    ]
     if self.prepared is not None:
         username, password, context, place = self.prepared
     self.handshake = Handshake(
@@ -653,10 +656,6 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
         )
     answer = self.handshake.start()
     return master_write(self, answer, <size_t>len(answer), now_ns)
-
-
-cdef bytes encoded(str text):
-    return None if text is None else text.encode("utf-8", "surrogateescape")
 
 
 cdef int master_on_handshake_reply(Master self, object reply, int64_t now_ns) except -1:

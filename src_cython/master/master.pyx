@@ -297,7 +297,6 @@ cdef int master_set_place(Master self) except -1:
             self.routes.home = self
     except UnicodeError as error:
         self.no_host = f"{type(error).__name__}: {error}"
-    return 0
 
 
 cdef bytes master_encoded(str host):

@@ -596,10 +596,9 @@ cdef class Handshake:
             self.is_native_alone = not reply_is_error(reply) or (
                 not text_is_of_command(reply_error(reply))
             )
-        elif name == "CLUSTER MYID" and type(reply) is bytes:
-            self.node_id = reply
         elif name == "CLUSTER MYID":
-            self.id_error = reply_text(reply)
+            self.node_id = reply if type(reply) is bytes else None
+            self.id_error = None if type(reply) is bytes else reply_text(reply)
         elif name == "CLUSTER SLOTS" and not reply_is_error(reply):
             self.cluster_map = reply
             self.is_done = self.tag == b""

@@ -11,7 +11,7 @@ import pytest
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock.testing import LocalMasters
-from tests.support import core
+from tests.support import by_hand as hand
 from tests.support.calls import QUICK, granted, take_and_release
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
@@ -120,12 +120,12 @@ def pauses(locks: FastRedlock, times: int) -> list[int]:
     """Fail to connect again and again; return the ms until each next try is due."""
     engine, now, found = locks._driver.engine, MS, []
     for _ in range(times):
-        assert core.by_hand_open_due(engine, False, now) == [0]
-        core.by_hand_lost(engine, 0, "refused", now)
+        assert hand.open_due(engine, False, now) == [0]
+        hand.lost(engine, 0, "refused", now)
         lost = now
-        while not core.by_hand_open_due(engine, False, now):
+        while not hand.open_due(engine, False, now):
             now += MS
-        core.by_hand_lost(engine, 0, "refused", now)
+        hand.lost(engine, 0, "refused", now)
         found.append((now - lost) // MS)
         now += 5_000 * MS
     return found
@@ -148,10 +148,10 @@ def test_reconnect_when_a_quorum_is_missing_then_tries_are_20_ms_apart(
     make_locks: MakeLocks,
 ) -> None:
     engine = make_locks(["redis://127.0.0.1:1"])._driver.engine
-    core.by_hand_open_due(engine, True, MS)
-    core.by_hand_lost(engine, 0, "refused", MS)
-    assert core.by_hand_open_due(engine, True, 20 * MS) == []
-    assert core.by_hand_open_due(engine, True, 21 * MS) == [0]
+    hand.open_due(engine, True, MS)
+    hand.lost(engine, 0, "refused", MS)
+    assert hand.open_due(engine, True, 20 * MS) == []
+    assert hand.open_due(engine, True, 21 * MS) == [0]
 
 
 @pytest.mark.slow

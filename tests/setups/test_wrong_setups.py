@@ -23,10 +23,10 @@ from tests.support.by_hand import (
     info,
     make_ready,
     new_engine,
+    receive,
     said_of,
 )
 from tests.support.calls import granted, reason
-from tests.support.core import by_hand_receive
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
@@ -203,7 +203,7 @@ def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> Non
         clock_s += 6 + (3 if at_s == 30 else 0)
         round = begin(engine, START_NS + at_s * S)
         time_reply = b"*2\r\n" + bulk(b"%d" % clock_s) + bulk(b"0")
-        by_hand_receive(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
+        receive(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
         assert said_of(round)[0] is Vote.GRANTED
     assert list(engine.warnings) == [("127.0.0.1:7001", "its clock jumped by +3.000 s")]
     assert engine.take_unlogged() == [(30, *engine.warnings[0])]

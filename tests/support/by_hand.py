@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from weakref import WeakKeyDictionary
 
 from hiredis import Reader
 
@@ -20,15 +21,13 @@ from fastredlock._options.masters import Endpoint
 from tests.support import core
 
 # What is done to an engine: `hand.lost(engine, 0, "cut", now_ns)`.
-connected, lost = core.by_hand_connected, core.by_hand_lost
-open_due = core.by_hand_open_due
-outgoing, receive = core.by_hand_outgoing, core.by_hand_receive
+outgoing = core.by_hand_outgoing
 start, submit = core.by_hand_start, core.by_hand_submit
 hand_on = core.by_hand_hand_on
 conclude, withdraw = core.by_hand_conclude, core.by_hand_withdraw
-finish, returned = core.by_hand_finish, core.by_hand_return
+returned = core.by_hand_return
 begin_close, awaits_replies = core.by_hand_begin_close, core.by_hand_awaits_replies
-by_hand, take_events = core.by_hand_engine, core.by_hand_take_events
+take_events = core.by_hand_take_events
 
 MS = 1_000_000
 S = 1_000_000_000
@@ -39,6 +38,40 @@ HELLO = b"%1\r\n+server\r\n+redis\r\n"
 NO_NATIVE = b"*2\r\n_\r\n_\r\n"  # to COMMAND INFO
 TIME_REPLY = b"*2\r\n$1\r\n1\r\n$1\r\n1\r\n"  # TIME rides with the first round
 ALLOWED = b"*0\r\n"  # what the probe says where nothing is forbidden
+
+
+OPENED: WeakKeyDictionary[Engine, list[int]] = WeakKeyDictionary()
+
+
+def by_hand(engine: Engine) -> list[int]:
+    """Let the engine open no sockets; return the masters that it wants to connect."""
+    OPENED[engine] = core.by_hand_engine(engine)
+    return OPENED[engine]
+
+
+def open_due(engine: Engine, is_urgent: bool, now_ns: int) -> list[int]:
+    """Let every master connect whose time has come; list those that do."""
+    due = core.by_hand_open_due(engine, is_urgent, now_ns)
+    wanted = OPENED.get(engine, [])
+    due, wanted[:] = sorted({*wanted, *due}), []
+    return due
+
+
+def connected(engine: Engine, index: int, now_ns: int) -> None:
+    take_events(engine, [(index, True, b"", "")], 0, now_ns)
+
+
+def receive(engine: Engine, index: int, data: bytes, now_ns: int) -> None:
+    take_events(engine, [(index, False, data, "")], 0, now_ns)
+
+
+def lost(engine: Engine, index: int, reason: str, now_ns: int) -> None:
+    take_events(engine, [(index, False, b"", reason)], 0, now_ns)
+
+
+def finish(engine: Engine, now_ns: int) -> None:
+    """Open rounds whose wait is over, finish those that are closed."""
+    take_events(engine, [], 0, now_ns)
 
 
 def pass_time(engine: Engine, now_ns: int, quiet: int = (1 << 64) - 1) -> None:
@@ -56,7 +89,9 @@ def new_engine(
     endpoints = [Endpoint("127.0.0.1", 7001 + i) for i in range(count)]
     given = endpoints, SCRIPTS, S, (), max_ttl_ns
     more = {"jitter_seed": jitter_seed, "tokens_are_given": tokens_are_given}
-    return Engine(*given, **more)  # type: ignore[arg-type]
+    engine = Engine(*given, **more)  # type: ignore[arg-type]
+    by_hand(engine)
+    return engine
 
 
 def info(**said: object) -> bytes:

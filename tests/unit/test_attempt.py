@@ -268,7 +268,10 @@ LATE_US = (0, 80_400, 12_000)
 def test_hint_names_the_slowest_reply_that_missed_its_deadline_and_what_to_change(
     late_us: tuple[int, ...], is_closed: bool, hint: str
 ) -> None:
-    engine = cast(Engine, SimpleNamespace(late_us=late_us, is_closed=is_closed))
+    engine = cast(
+        Engine,
+        SimpleNamespace(faults=[(us, "") for us in late_us], is_closed=is_closed),
+    )
     terms = TERMS if late_us != LATE_US else Terms(1000, 0, 50 * MS)
     assert round_timeout_hint(engine, terms) == hint
 

@@ -375,10 +375,9 @@ def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> Non
     hand.submit(engine, release, T0 + S)
     hand.lost(engine, NODE_B, "cut", T0 + S)
     cluster.sent(NODE_B)
-    hand.pass_time(engine, T0 + 2 * S)
     assert HOME in cluster.to_connect
     cluster.to_connect[:] = [HOME]
-    cluster.read_map([(0, 8200, A), (8201, 16383, C)], T0 + 2 * S)
+    cluster.read_map([(0, 8200, A), (8201, 16383, C)], T0 + S + MS)
     assert cluster.first[-1] == [b"EVAL", scripts.RELEASE, b"1", b"foo", b"token"]
     assert engine.states[0][0] is MasterState.READY
 

@@ -36,6 +36,7 @@ from tests.support.by_hand import (
     answer_handshake,
     begin,
     bulk,
+    by_hand,
     connected,
     info,
     lost,
@@ -435,9 +436,11 @@ def test_sentinels_when_an_option_cannot_be_used_then_its_value_is_not_quoted(
 
 
 def endpoint_engine(**options: Any) -> Engine:
-    return Engine(
+    engine = Engine(
         [Endpoint("127.0.0.1", 7001, **options)], SCRIPTS, S, (), 10 * S, jitter_seed=1
     )
+    by_hand(engine)
+    return engine
 
 
 LONG = {"run_id": "a", "uptime_in_seconds": 10**6}

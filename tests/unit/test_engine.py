@@ -548,18 +548,17 @@ def test_new_connection_when_introduced_then_loads_each_script() -> None:
 
 # Sent once more, the acquire would come behind its own release: the keys would stand
 # until their ttl, and nobody would know of it.
-@pytest.mark.parametrize(
-    "give_up", [hand.conclude, hand.withdraw], ids=["lost", "undone"]
-)
+@pytest.mark.parametrize("is_lost", [False, True])
 def test_acquire_of_all_when_rolled_back_then_is_not_repeated_after_noscript(
-    give_up: Callable[[Engine, Round, int], None],
+    is_lost: bool,
 ) -> None:
     engine = hand.ready_engine(3)
     round = begin_all(engine, T0)
-    if give_up is hand.conclude:
-        answer(engine, b":0\r\n" + TIME_REPLY, b":0\r\n" + TIME_REPLY)
     sent(engine, 2)
-    give_up(engine, round, T0 + MS)
+    if is_lost:
+        answer(engine, b":0\r\n" + TIME_REPLY, b":0\r\n" + TIME_REPLY)
+    else:
+        hand.withdraw(engine, round, T0 + MS)
     assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]
     hand.receive(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 2 * MS)
     assert sent(engine, 2) == []

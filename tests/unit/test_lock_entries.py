@@ -110,12 +110,12 @@ def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
     with lock if is_inner else nullcontext():
         if is_inner:
             lock.__enter__()  # an inner one, which is not left here
-        before = [*(lock._entries or ())]
+        before = [*lock._entries]
         monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
         with pytest.raises(KeyboardInterrupt):
             lock.__enter__()
         monkeypatch.undo()
-        assert [*(lock._entries or ())] == before
+        assert [*lock._entries] == before
         if is_inner:
             assert isinstance(before[-1][1], Join)
             leave(lock)
@@ -132,7 +132,6 @@ def test_entry_that_was_interrupted_leaves_none_behind() -> None:
         locks.meanwhile = interrupt
         with pytest.raises(KeyboardInterrupt):
             lock.__enter__()
-        assert lock._entries is not None
         assert len(lock._entries) == 1
     assert not lock._entries
 
