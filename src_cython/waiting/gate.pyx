@@ -548,10 +548,11 @@ cdef int gate_on_queue_refused(
     if text_is_for_good(text):
         master_refuse_queue(master, text)
     else:
-        master_add_warnings(master, [
-            f"callers cannot wait in turn for a resource here ({text}), and poll "
-            "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
-        ])
+        if master.restart_guard.failover_ns == 0 or not text_is_passing(text):
+            master_add_warnings(master, [
+                f"callers cannot wait in turn for a resource here ({text}), and poll "
+                "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
+            ])
         wait_queues_remember(self.queues.polled_ns, queue.resource, now_ns + POLLED_NS)
     return gate_stop_waiting(self, queue, now_ns)
 

@@ -6,6 +6,7 @@ import logging
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ import redis
 
 from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock._options import scripts
+from fastredlock.cli import main
 from fastredlock.testing import LocalMasters
 from tests.support import library_process
 from tests.support.calls import connected, granted
@@ -139,6 +141,28 @@ def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_b
     assert text.endswith(", and poll instead")
     assert lease.release() is ReleaseStatus.RELEASED
     assert is_over(servers)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("window", "warnings"), [("", 1), ("failover_window=1", 0)])
+def test_queue_when_a_failover_refuses_it_then_that_is_no_warning(
+    make_locks: MakeLocks, one_master: LocalMasters, raw: Raw, window: str,
+    warnings: int, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    server, url = raw(one_master.urls[0]), f"{one_master.urls[0]}?{window}"
+    options = "--masters", url, "--max-ttl", "60"
+    assert main(["quarantine", *options, "--lift", "--yes"]) == 0
+    holder, waiter = (make_locks([url], max_ttl=60, ttl=30) for _ in range(2))
+    granted(holder.acquire(KEY))
+    with ThreadPoolExecutor(1) as pool:
+        waited = pool.submit(waiter.acquire, KEY, timeout=1)
+        assert wait_until(lambda: server.exists(queue_key()) == 1)
+        server.config_set("min-replicas-to-write", 1)
+        error = waited.exception()
+        server.config_set("min-replicas-to-write", 0)
+    assert window == "" or "NOREPLICAS" in str(error)
+    refused = [text for text in told(caplog) if "wait in turn" in text]
+    assert len(refused) == warnings
 
 
 def test_queue_when_full_of_entries_that_nobody_answers_for_then_costs_time_at_most(
