@@ -20,9 +20,11 @@ from fastredlock import (
     QuorumUnreachableError,
 )
 from fastredlock import asyncio as awaited
+from fastredlock._options import scripts
 from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters, LocalSentinels
 from tests.support.calls import granted, insisted
+from tests.support.local_servers import PROGRAMS
 from tests.support.waiting import wait_until
 
 LOADED = 60.0  # s; a machine that is
@@ -111,6 +113,29 @@ def test_service_when_switched_then_nobody_locks_until_all_leases_have_ended(
         assert time.monotonic() < promoted + 3
         for each in (locks, other, new_locks(service)):
             assert acquired_by(each, 30) > promoted + QUARANTINE - 1
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize(
+    ("script", "words"),
+    [
+        ("TAKE_TURN", (1, "order", "token", 30_000, "process", 0, 0)),
+        ("ACQUIRE_ALL", (2, "order", "stock", "token", 30_000)),
+        ("ACQUIRE_AGAIN", (1, "order", "token", 30_000)),
+    ],
+)
+def test_script_when_its_server_has_too_few_replicas_then_grants_nothing(
+    program: str, script: str, words: tuple[object, ...]
+) -> None:
+    """Whether min-replicas-to-write holds scripts as well is the business of a server."""
+    options = "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"
+    with (
+        LocalMasters(1, server=program, options=options) as master,
+        redis.Redis.from_url(master.urls[0]) as server,
+    ):
+        with pytest.raises(redis.RedisError, match="good replicas"):
+            server.execute_command("EVAL", getattr(scripts, script), *words)
+        assert server.dbsize() == 0
 
 
 def switch(service: LocalSentinels) -> float:
