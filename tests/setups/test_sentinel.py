@@ -127,7 +127,7 @@ def test_service_when_switched_then_nobody_locks_until_all_leases_have_ended(
 def test_script_when_its_server_has_too_few_replicas_then_grants_nothing(
     program: str, script: str, words: tuple[object, ...]
 ) -> None:
-    """Whether min-replicas-to-write holds scripts as well is the business of a server."""
+    """Whether min-replicas-to-write holds scripts is the business of a server."""
     options = "--min-replicas-to-write", "1", "--min-replicas-max-lag", "1"
     with (
         LocalMasters(1, server=program, options=options) as master,
