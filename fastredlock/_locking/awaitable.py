@@ -154,7 +154,7 @@ class Lock(BaseLock):
             try:
                 async with self._of_call(args, kwargs):
                     result = await function(*args, **kwargs)
-                    check_result(function, result)
+                    check_result(function, result, is_awaited=True)
                     return result
             except Skipped:
                 return None

@@ -8,7 +8,7 @@ asyncio.run, or list), which only the result of its call shows.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
 from contextlib import _AsyncGeneratorContextManager, _GeneratorContextManager
 from functools import partial
 from types import FunctionType
@@ -26,6 +26,8 @@ LATER: dict[type, tuple[str, str]] = {
     AsyncGenerator: ("a generator", INSIDE.format("async ")),
     _GeneratorContextManager: ("a context manager", INSIDE.format("")),
     _AsyncGeneratorContextManager: ("a context manager", INSIDE.format("async ")),
+    # Others: a task, a future, what gather() returns. Last, for a coroutine is one.
+    Awaitable: ("an awaitable", "await it inside, in an `async def`"),
 }
 KINDS = tuple(LATER)
 
@@ -85,24 +87,30 @@ def name_of(function: object) -> str:
     return f"{name}()" if isinstance(name, str) else repr(function)
 
 
-def check_result(function: object, result: object) -> None:
+def check_result(function: object, result: object, is_awaited: bool = False) -> None:
     """Raise ConfigurationError for a result whose body would run without the lock."""
-    if later := closed_later(result):
+    if later := closed_later(result, is_awaited):
         what, remedy = later
         raise ConfigurationError(
             f"{name_of(function)} returned {what}: {OUTSIDE}; {remedy}"
         )
 
 
-def closed_later(result: Any) -> tuple[str, str] | None:
+def closed_later(result: Any, is_awaited: bool = False) -> tuple[str, str] | None:
     """Close a result that runs later, so that nobody can; return its row of LATER."""
     # By its class: `isinstance` asks lazy objects of others, which then do their work.
-    if not issubclass(type(result), KINDS):
+    kind = next((each for each in KINDS if issubclass(type(result), each)), None)
+    if kind is None:
         return None
-    if hasattr(result, "close"):
+    if kind is Awaitable:
+        if hasattr(result, "cancel"):  # a task or a future
+            result.cancel()
+        elif is_awaited:  # a pool or a client, which was awaited when it was made
+            return None
+    elif hasattr(result, "close"):
         result.close()
     elif hasattr(result, "gen"):  # of a context manager
         closed_later(result.gen)
     else:  # an async generator; not begun, it is closed by the first step of this
         next(result.aclose().__await__(), None)
-    return next(LATER[kind] for kind in KINDS if issubclass(type(result), kind))
+    return LATER[kind]

@@ -267,6 +267,43 @@ class Compiled:
         type(self).closed += 1
 
 
+class Awaited:
+    """Be awaitable, and nothing else."""
+
+    def __await__(self) -> Iterator[None]:
+        raise AssertionError("the body runs")
+
+
+def future() -> Any:
+    loop = asyncio.new_event_loop()
+    loop.close()
+    return asyncio.Future(loop=loop)
+
+
+@pytest.mark.parametrize("function", [Awaited, future])
+def test_call_that_returns_an_awaitable_is_refused(function: Any) -> None:
+    with pytest.raises(ConfigurationError, match="returned an awaitable: its body"):
+        granting().lock("r", timeout=0)(lambda: function())()
+
+
+def test_awaited_call_that_returns_a_task_is_refused_and_the_task_cancelled() -> None:
+    locks, tasks = MemoryLocks(), list[Any]()
+
+    @locks.lock("r", timeout=0)
+    async def call(made: Any) -> object:
+        tasks.append(made)
+        return made
+
+    async def calling() -> None:
+        with pytest.raises(ConfigurationError, match="returned an awaitable"):
+            await call(asyncio.create_task(asyncio.sleep(9)))
+        await asyncio.wait(tasks)
+        assert tasks[0].cancelled()
+        assert type(await call(Awaited())) is Awaited  # a client, perhaps
+
+    asyncio.run(calling())
+
+
 RETURNED = [
     (coroutine_function, "returned a coroutine: its body .* await it"),
     (Compiled, "returned a coroutine"),
