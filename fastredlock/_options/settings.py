@@ -342,6 +342,7 @@ OF_CALLS = (
     *("ttl", "timeout", "keep_alive", "on_lost", "at_least"),
     *("reentrant", "skip", "linger", "permits"),
 )
+TAKEN_BY = {"permits": "semaphore()"}  # the others: by lock()
 ELSEWHERE = {  # the words of redis-py and python-redis-lock
     "blocking_timeout": "timeout",
     "blocking": "timeout (0: one try)",
@@ -381,6 +382,8 @@ def advice(unknown: str, known: Iterable[str]) -> str:
         return f": {here} is given to acquire() and lock()"
     from difflib import get_close_matches  # for a mistake alone
 
+    if unknown in known:
+        return f": {unknown} is given to {TAKEN_BY.get(unknown, 'lock()')}"
     near = get_close_matches(unknown, known, 1)
     return f". Did you mean {near[0]!r}?" if near else ""
 

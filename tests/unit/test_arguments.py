@@ -112,6 +112,16 @@ def test_wait_for_a_loss_refuses_what_is_no_number(locks: Any) -> None:
 
 
 @both_faces
+def test_word_that_another_call_has_is_refused_with_the_call_that_has_it(
+    locks: Any,
+) -> None:
+    with pytest.raises(TypeError, match="'at_least': at_least is given to lock"):
+        locks.acquire("r", at_least=1)
+    with pytest.raises(TypeError, match="'permits': permits is given to semaphore"):
+        locks.lock("r", permits=1)
+
+
+@both_faces
 @pytest.mark.parametrize(
     ("word", "told"),
     [
