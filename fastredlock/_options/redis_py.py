@@ -62,6 +62,7 @@ IGNORED = frozenset(
         "auto_close_connection_pool",
         # Resources and tokens are bytes, replies are parsed by fastredlock.
         *("encoding", "encoding_errors", "decode_responses", "legacy_responses"),
+        "parser_class",
         # The handshake negotiates the protocol and names the connection.
         *("protocol", "client_name", "driver_info", "lib_name", "lib_version"),
         # Caches, events and notices of redis-py have no part in a lock.
@@ -88,6 +89,9 @@ REFUSED = {
     "ssl_validate_ocsp_stapled": _NO_OCSP,
     "ssl_ocsp_context": _NO_OCSP,
     "ssl_ocsp_expected_cert": _NO_OCSP,
+}
+REFUSED |= {  # valkey-py's names
+    name.replace("redis_", "valkey_"): advice for name, advice in REFUSED.items()
 }
 
 _LIBRARIES = ("redis", "valkey")
@@ -135,7 +139,8 @@ def settings_of_client(client: Any) -> dict[str, object]:
     """Copy the settings of a redis-py client, under the names `redis.Redis` takes.
 
     Unknown names are dropped, because redis-py keeps objects of its own among its
-    settings and adds more in every release; unknown `ssl_*` names stay, to be refused.
+    settings and adds more in every release. Unknown `ssl_*` names stay, to be refused,
+    and so does what would be called and is not redis-py's own.
     """
     if hasattr(client, "nodes_manager"):
         return _cluster_of(client)
@@ -143,7 +148,10 @@ def settings_of_client(client: Any) -> dict[str, object]:
     settings = {
         name: value
         for name, value in _connection_kwargs(pool).items()
-        if name in CARRIED or name in REFUSED or name.startswith("ssl_")
+        if name in CARRIED
+        or name in REFUSED
+        or name.startswith("ssl_")
+        or (name not in IGNORED and callable(value) and not _is_of_library(value))
     }
     if hasattr(pool, "service_name"):
         settings |= _service_of(pool)
@@ -301,6 +309,10 @@ def _is_of_redis_py(method: Any) -> bool:
         return False
     module: str = function.__globals__.get("__name__", "")
     return module.partition(".")[0] in _LIBRARIES
+
+
+def _is_of_library(value: Any) -> bool:
+    return str(value.__module__).partition(".")[0] in _LIBRARIES
 
 
 def _is_elsewhere(connection: Any, settings: Mapping[str, Any]) -> bool:

@@ -150,6 +150,12 @@ REFUSED: list[tuple[Callable[[], Any], str]] = [
     (replica, "a replica of the Sentinel service 'orders' takes no locks"),
     (with_own_connection, r"connection class .*OwnConnection is not redis-py's own"),
     (lambda: redis.Redis(redis_connect_func=print), "redis_connect_func cannot be co"),
+    (
+        lambda: redis.Redis(
+            connection_pool=redis.ConnectionPool(some_callback=print)  # one unknown
+        ),
+        "unknown setting 'some_callback'",
+    ),
     (lambda: redis.Redis(ssl=True, ssl_ciphers="DEFAULT"), "ssl_ciphers cannot be co"),
     (
         lambda: redis.Redis(credential_provider=object()),  # type: ignore[arg-type]
