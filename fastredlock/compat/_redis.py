@@ -101,6 +101,15 @@ class Library:
         name = "valkey" if "valkey" in roots else "redis"
         self.errors: Any = import_module(f"{name}.exceptions")
         self.base: type[Exception] = self.errors.ResponseError.__base__
+        self._is_valkey = name == "valkey"
+
+    def key_of(self, client: Any, key: Any) -> bytes:
+        """Return a key as a blocking client sends it."""
+        # hiredis (which redis-py's locks need) and libvalkey pack the commands: text
+        # is UTF-8 then, under every encoding.
+        if self._is_valkey and not import_module("valkey.utils").LIBVALKEY_AVAILABLE:
+            return encoded(client, key)
+        return key.encode() if isinstance(key, str) else encoded(client, key)
 
     def take(
         self, granted: list[Any], locks: Any, key: bytes, token: bytes, ttl: float

@@ -106,7 +106,4 @@ class Lock(BaseLock[Literal[True]]):
         return run(self._reacquire())
 
     def _key(self) -> bytes:
-        # Where hiredis is installed, and we need it, it packs the commands of blocking
-        # clients: text is sent as UTF-8 under every encoding.
-        key = self._key_sent()
-        return key.encode() if isinstance(key, str) else super()._key()
+        return self._library.key_of(self._clients[0], self._key_sent())

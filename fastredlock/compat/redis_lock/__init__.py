@@ -134,7 +134,7 @@ class Lock(Refusing):
         self._lock_renewal_thread = None
         self.blocking = blocking
         self._connect()
-        self._key = self._name.encode()
+        self._key = self._library.key_of(redis_client, self._name)
         self._lease: Lease | None = None
         self._is_settled = True  # nothing sent for its id is still without an answer
         self._pid = getpid()
