@@ -355,6 +355,18 @@ cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
     return leader_ensure(self) if follower.is_elected else 0
 
 
+cdef bint waiter_is_over(object waiter) except -1:
+    # Whether it is a greenlet's that never goes on; then it follows no longer.
+    cdef Follower follower
+    if type(waiter) is not Follower:
+        return False
+    follower = <Follower>waiter
+    if not greenlet_is_over(follower.green):
+        return False
+    follower_forget(follower.leadership.waiting, follower)
+    return True
+
+
 cdef int waiter_wake(object waiter) except -1:
     # A thread's Follower, or a task's RoundFuture; None: no caller waits.
     if waiter is None:

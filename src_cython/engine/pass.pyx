@@ -261,6 +261,8 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
         engine_on_closed(self, round, now_ns)
     round.is_finished = True
     waiter, round.waiter = round.waiter, None
+    if waiter_is_over(waiter):
+        return engine_withdraw(self, round, now_ns)
     if type(waiter) is not Batch:
         return waiter_wake(waiter)
     if batch_on_finished(<Batch>waiter, round):

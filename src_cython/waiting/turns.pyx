@@ -600,7 +600,7 @@ cdef bint turns_hand_to_next(Engine self, Round release, int64_t now_ns) except 
     ):
         return False
     next = wait_queue_head(queue)
-    if now_ns - grant.opened_ns > self.cohort_ns or not (
+    if now_ns - grant.opened_ns > self.cohort_ns or waiter_is_over(next.waiter) or not (
         round_is_plain(grant) and round_may_be_given(grant, next, now_ns)
     ):
         return False

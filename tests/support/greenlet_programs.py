@@ -429,6 +429,32 @@ def replace_leaders(masters: LocalMasters) -> None:
         replace_a_leader(masters, how)
 
 
+def outlive_a_follower(masters: LocalMasters) -> None:
+    """Follow in a native thread that ends: its turn comes, and its lock is undone."""
+    locks, left = fastredlock.FastRedlock(masters.urls), list[object]()
+    with fastredlock.FastRedlock(masters.urls) as other:
+        held = other.acquire(KEY)
+        assert held is not None
+        leader = spawn(locks.acquire, "another's", timeout=0)
+        assert leader.get() is not None
+        leader = spawn(locks.acquire, KEY, timeout=10)
+        switch(0.2)
+
+        def follow() -> None:
+            left.extend([spawn(locks.acquire, KEY, timeout=20), switch(0.3)])
+
+        gevent.monkey.get_original("_thread", "start_new_thread")(follow, ())
+        wait_until(lambda: left)
+        switch(0.2)
+        assert held.release() is RELEASED
+        lease = leader.get()
+        assert lease is not None
+        assert lease.release() is RELEASED
+        assert (lease := other.acquire(KEY, timeout=2)) is not None
+        assert lease.release() is RELEASED
+    locks.close()
+
+
 def call_beside_a_loop(masters: LocalMasters) -> None:
     """Be a caller in each greenlet, while another one of the thread runs a loop.
 
@@ -467,7 +493,7 @@ def call_beside_a_loop(masters: LocalMasters) -> None:
 
 
 PROGRAMS = [
-    *(fork_while_waiting, replace_leaders, call_beside_a_loop),
+    *(fork_while_waiting, replace_leaders, outlive_a_follower, call_beside_a_loop),
     *(use_all, exclude, stay_awake, sleep_in_between, give_up),
     *(close_while_the_leader_is_killed, share_a_lock_object, use_compat, keep_leases),
     release_in_the_hub,  # stops a master
