@@ -485,6 +485,7 @@ cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
 cdef bint is_exiting = False     # the interpreter is about to end...
 cdef unsigned long exiting_thread = 0    # ...in this one; the others are daemons
+cdef int64_t exit_until_ns = NEVER_NS    # ...and waits for replies no longer
 
 
 cdef int interpreter_exit_watch(Engine engine) except -1:
@@ -494,7 +495,7 @@ cdef int interpreter_exit_watch(Engine engine) except -1:
 
 
 cdef int interpreter_exit_hook() except -1:
-    global watched_in, is_exiting, exiting_thread
+    global watched_in, is_exiting, exiting_thread, exit_until_ns
     import atexit
 
     # Another thread may be importing it at this moment: the next engine sees it whole.
@@ -505,6 +506,7 @@ cdef int interpreter_exit_hook() except -1:
     main_thread = getattr(sys.modules.get("threading"), "main_thread", None)
     is_exiting = main_thread is not None and not main_thread().is_alive()
     exiting_thread = 0
+    exit_until_ns = NEVER_NS
     atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
     if finalize is not None:      # the last of its finalizers
@@ -532,7 +534,7 @@ def interpreter_exit_end(bint is_last=True):
 
     The last time also end the acquires under way, which are daemon threads'.
     """
-    global is_exiting, exiting_thread
+    global is_exiting, exiting_thread, exit_until_ns
     cdef int64_t until_ns = clock_ns() + EXIT_NS
     cdef Engine engine
     # Held before `is_exiting` is set: the thread that watches idle keys may be all
@@ -545,6 +547,7 @@ def interpreter_exit_end(bint is_last=True):
     is_exiting = True
     if is_last:
         exiting_thread = PyThread_get_thread_ident()
+        exit_until_ns = until_ns
     for engine in alive:
         interpreter_exit_drain(engine, is_last, until_ns)
 

@@ -94,9 +94,10 @@ cdef Drain drain_of_close(Engine engine, int64_t timeout_ns):
     cdef int64_t quiet_ns = max(
         timeout_ns, min(4 * engine.round_trip_ns, <int64_t>QUIET_MOST_NS)
     )
-    return drain_of(
-        engine, True, quiet_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
-    )
+    # Where the interpreter ends, none has more time than its end has.
+    return drain_of(engine, True, quiet_ns, min(
+        exit_until_ns, clock_ns() + min(10 * timeout_ns, <int64_t>NS_PER_S)
+    ))
 
 
 cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept:

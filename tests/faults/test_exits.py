@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 
 import pytest
 
@@ -99,6 +100,17 @@ def test_exit_when_masters_with_credentials_are_away_then_says_nothing(
     done = end("stop_masters_and_leave", *masters.urls[:3])
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.strip() == "UNKNOWN"
+
+
+@pytest.mark.slow
+def test_exit_when_several_clients_wait_for_a_master_then_together_for_a_second(
+    masters: LocalMasters,
+) -> None:
+    """Seen: 1 s for all of them, and then 1 s for each."""
+    began = time.monotonic()
+    done = end("stop_a_master_and_leave_clients", *masters.urls[:3])
+    assert (done.returncode, done.stderr) == (0, "")
+    assert time.monotonic() - began < 3
 
 
 # --- rounds that nobody waits for ----------------------------------------------------

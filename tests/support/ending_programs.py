@@ -288,6 +288,15 @@ def stop_masters_and_leave(*urls: str) -> None:
     print(lease.release().name)
 
 
+def stop_a_master_and_leave_clients(*urls: str) -> None:
+    """End with several clients whose releases one master does not answer."""
+    globals()["kept"] = clients = [FastRedlock(urls, ttl=TTL) for _ in range(4)]
+    leases = [locks.acquire(f"rest{i}") for i, locks in enumerate(clients)]
+    with server_of(urls[0]) as server:
+        server.shutdown(nosave=True)
+    print(sum(lease is not None and bool(lease.release()) for lease in leases))
+
+
 def drop_clients_with_keys_at_rest(*urls: str) -> None:
     """End with clients that nobody has any more, in which keys rest."""
     for i in range(6):
