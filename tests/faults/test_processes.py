@@ -29,12 +29,13 @@ Program = Callable[..., None]  # of URLs
 
 
 def run(program: Program, urls: list[str], preload: str = "") -> None:
-    """Run it in a process: it succeeds, and writes nothing to standard error."""
+    """Run it in a process: it succeeds, and only a lost quorum is logged, if at all."""
     options = ("-X", "dev")
     done = run_to_its_end(
         fault_programs, program.__name__, *urls, options=options, preload=preload
     )
-    assert (done.returncode, done.stderr) == (0, ""), done.stderr[-2000:]
+    said = [line for line in done.stderr.splitlines() if line[:8] != "quorum: "]
+    assert (done.returncode, said) == (0, []), done.stderr[-2000:]
 
 
 @pytest.fixture(scope="module")
