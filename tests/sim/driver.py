@@ -244,7 +244,11 @@ class Driver:
         if followers:
             yield from self._take_followers()
         is_over = any(each and each.closed_ns for how, each in followers if how == RUN)
-        if is_over or (self._engine.is_closed and not any(process.connections)):
+        if is_over or (
+            self._engine.is_closed
+            and not any(process.connections)
+            and not by_hand_awaits_replies(self._engine)
+        ):
             limit_ns = 0  # just now, by one of these followers: nothing will come
         self._flush()
         if not (process.readable or self._followers):
