@@ -9,8 +9,9 @@ from __future__ import annotations
 import sys
 import time
 from _thread import LockType
+from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 from .._core import (
     Batch,
@@ -69,7 +70,10 @@ class BaseDriver(DriverFields):
     settings: Settings
     observer: ObserverHooks
     attempts = attempts  # what an acquire does whose first try was not won
-    timeout_ns = staticmethod(timeout_to_ns)  # of one that is not plain
+    # Of one that is not plain.
+    timeout_ns: ClassVar[Callable[[float | None], int | None]] = staticmethod(
+        timeout_to_ns
+    )
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings, new_engine(settings))

@@ -433,6 +433,8 @@ cdef bytes LINEAGE_KEY = b"fastredlock:lineage"      # ...that tells its promoti
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
+cdef str TOO_FEW_REPLICAS = \
+    "NOREPLICAS: too few replicas follow it, so it refuses all writes"
 cdef str NATIVE_NAME = "native release"
 cdef str OTHER_CLUSTER = (
     "is a node of another cluster by now, or has lost its own (nodes.conf)"
@@ -590,8 +592,7 @@ cdef class Handshake:
         elif name == MARKER_NAME:
             self.mark = Mark(reply)
             if self.failover_ns != 0 and self.mark.is_alone:
-                self.failure = "NOREPLICAS: too few replicas follow it, so it refuses "\
-                    "all writes"
+                self.failure = TOO_FEW_REPLICAS
         elif name == NATIVE_NAME:
             self.is_native_alone = not reply_is_error(reply) or (
                 not text_is_of_command(reply_error(reply))
@@ -686,6 +687,9 @@ cdef class Handshake:
             return b""
         if marker is None or self.max_ttl_ns == 0 or self.mark is not None:
             self.is_done = True
+            return b""
+        if self.server_info.spare() < 0:      # no quarantine: perhaps they are slow
+            self.failure = TOO_FEW_REPLICAS
             return b""
         self.server_info.keeps_promotion = self.failover_ns != 0 and (
             self.server_info.run_id is not None

@@ -534,7 +534,8 @@ def test_guard_when_an_endpoint_keeps_its_writes_then_it_votes_at_once() -> None
 def test_guard_when_the_windows_of_two_servers_differ_then_the_longer_one_counts() -> (
     None
 ):
-    old, new = (info(run_id=each, uptime_in_seconds=10**6) for each in "ab")
+    there = {"slave0": "state=online,lag=0"}
+    old, new = (info(run_id=each, uptime_in_seconds=10**6, **there) for each in "ab")
     engine = endpoint_engine(failover_ns=-1)
     for server, lag, now_ns in ((old, 5, START_NS), (new, 1, START_NS + S)):
         open_due(engine, True, now_ns)
