@@ -72,7 +72,7 @@ def test_fixtures_when_a_test_breaks_the_masters_then_the_next_has_them_whole(
 
 def test_example_of_the_documents_when_copied_then_passes(tmp_path: Path) -> None:
     page = ROOT / "docs" / "testing.md"
-    (code,) = (each for each in blocks(page, "python") if "redlock_masters" in each)
+    code = next(each for each in blocks(page, "python") if "redlock_masters" in each)
     said = run(tmp_path, code)
     assert "2 passed" in said, said
 
