@@ -157,7 +157,8 @@ function marker()
     local run, come, promotion = string.match(marker, form)
     local now, since, last = string.match(ARGV[1], form)
     goes_on = run == now and (last == "" or last == promotion)
-      and math.max(since - come, 0) <= tonumber(ARGV[3])
+      and since - come <= tonumber(ARGV[3])
+      and (since - come >= 0 or tonumber(ARGV[3]) > 1e9)
   elseif KEYS[3] then
     goes_on = redis.call("get", KEYS[3]) == ARGV[4]
   end

@@ -104,9 +104,8 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
     cdef Master master
     cdef Prospects prospects
     cdef int ready
-    if self.is_routed:
-        for master in engine_group(self, round):
-            master_doubt(master, now_ns)
+    for master in engine_group(self, round):
+        master_doubt(master, now_ns)
     prospects = engine_prospects(self, round, now_ns)
     ready = prospects.ready
     if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it

@@ -107,7 +107,7 @@ cdef class ServerInfo:
             return NEVER_NS
         for text in self.replicas():
             if "state=online" in text:
-                lag = text.rpartition("lag=")[2]
+                lag = text.rpartition("lag=")[2].partition(",")[0]      # Valkey: type
                 there += lag.isdecimal() and len(lag) < 9 and int(lag) <= self.lag_s
         return there - self.needed
 
@@ -115,12 +115,13 @@ cdef class ServerInfo:
         """Return whether no other server was the primary since it was `before`."""
         # The script `marker` has the same rule.
         cdef str now = self.identity(True)
+        cdef int64_t spare = self.spare()
         if before is None or now is None or not self.keeps_promotion:
             return before == now
         old, new = before.rsplit(":", 2), now.rsplit(":", 2)
         return len(old) == 3 and old[1].isdecimal() and (
             old[0] == new[0] and new[2] in ("", old[2])
-            and max(int(new[1]) - int(old[1]), 0) <= self.spare()
+            and (spare == NEVER_NS or 0 <= int(new[1]) - int(old[1]) <= spare)
         )
 
     def refusal(self):
