@@ -109,7 +109,7 @@ def test_service_when_switched_then_nobody_locks_until_all_leases_have_ended(
         service.follow(old)
         # At first its connections are to the old one, which does not know it yet.
         text = refused_with(locks)
-        assert re.search(r"votes in [1-5]\.\d s", text)
+        assert re.search(r"votes in [1-6]\.\d s", text)
         assert time.monotonic() < promoted + 3
         for each in (locks, other, new_locks(service)):
             assert acquired_by(each, 30) > promoted + QUARANTINE - 1
@@ -208,7 +208,7 @@ def test_cache_of_django_when_its_service_is_switched_then_its_lock_waits(
 
     insisted(lock)
     promoted = switch(service)
-    assert re.search(r"votes in [1-5]\.\d s", insisted(lock))
+    assert re.search(r"votes in [1-6]\.\d s", insisted(lock))
     assert time.monotonic() > promoted + QUARANTINE - 1
     cache.client.get_client().connection_pool.disconnect()
 
