@@ -1,5 +1,5 @@
 from _thread import LockType
-from collections.abc import Callable, Coroutine, Generator, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Iterator, Sequence
 from enum import IntEnum
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias, TypeVar, final
@@ -111,6 +111,18 @@ class Terms:
     has_expiry: Final[bool]
     linger_ns: Final[int]
     def last_round_ns(self, round_trip_ns: int) -> int: ...
+
+@final
+class Electorate:
+    def __init__(self, count: int) -> None: ...
+    count: Final[int]
+    quorum: Final[int]
+    members: Final[int]
+    def wins(self, masters: int) -> bool: ...
+
+def has_quorum(
+    voted: Iterable[object], electorate: Electorate | None = None
+) -> bool: ...
 
 @final
 class Round:
@@ -244,6 +256,7 @@ class Routes:
 @final
 class Engine:
     has_slots: bool
+    electorate: Final[Electorate]
     cohort_ns: int
     watch: Callable[[Engine, Any], Any] | None
     watcher: Any

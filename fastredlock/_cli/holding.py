@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .. import Vote
+from .._core import Electorate, has_quorum
 from .._options.keys import MOST_PERMITS
-from .._reports.votes import NOT_OURS, printable
+from .._reports.votes import NOT_OURS, printable, quorum_value
 
 if TYPE_CHECKING:
     from .. import FastRedlock
     from .._reports.votes import MasterVote, Resource
 
 NO_EXPIRY_MS = -1
-LONGEST_MS = 2**63
+ANSWERS = Vote.GRANTED, Vote.TAKEN
 MOST_OWNERS = 5  # that a line names
 NO_OWNER = "a client that names no owner"
 SHOWN = ("owner", "token_hash", "remaining_ms", "waiting", "text")  # of each vote
@@ -27,7 +29,6 @@ class Holding:
     def __init__(self, resource: Resource, votes: Sequence[MasterVote]) -> None:
         self.resource = resource
         self.votes = votes
-        self.quorum = len(votes) // 2 + 1
         tokens: dict[str, list[MasterVote]] = {}
         for vote in votes:
             if vote.token_hash is not None:
@@ -38,16 +39,17 @@ class Holding:
 
     @property
     def answered(self) -> int:
-        return sum(vote.vote in (Vote.GRANTED, Vote.TAKEN) for vote in self.votes)
+        return sum(vote.vote in ANSWERS for vote in self.votes)
 
     @property
     def is_known(self) -> bool:
-        return self.answered >= self.quorum
+        return has_quorum(vote.vote in ANSWERS for vote in self.votes)
 
     @property
     def holder(self) -> str | None:
+        held = (vote.token_hash for vote in self.votes)
         most = next(iter(self.tokens), None)
-        return most if most and len(self.tokens[most]) >= self.quorum else None
+        return most if most and has_quorum(each == most for each in held) else None
 
     @property
     def is_held(self) -> bool:
@@ -58,10 +60,16 @@ class Holding:
 
     def remaining_ms(self, token_hash: str) -> int | None:
         """How long its quorum, or all it has, lives; None: until it is released."""
-        times = [vote.remaining_ms or 0 for vote in self.tokens[token_hash]]
-        left = [LONGEST_MS if ms == NO_EXPIRY_MS else ms for ms in times]
-        first = sorted(left, reverse=True)[: self.quorum][-1]
-        return None if first == LONGEST_MS else first
+        left: list[float | None] = [
+            (inf if vote.remaining_ms == NO_EXPIRY_MS else vote.remaining_ms or 0)
+            if vote.token_hash == token_hash
+            else None
+            for vote in self.votes
+        ]
+        first = quorum_value(left)
+        if first is None:
+            first = min(ms for ms in left if ms is not None)
+        return None if first == inf else int(first)
 
     @property
     def waiting(self) -> int | None:
@@ -90,7 +98,7 @@ class Holding:
         if not self.is_known:
             return (
                 f"{name}: not known: {self.answered} of {len(self.votes)} masters "
-                f"answered, {self.quorum} are needed"
+                f"answered, {Electorate(len(self.votes)).quorum} are needed"
             )
         if not self.tokens:
             return f"{name} is free"

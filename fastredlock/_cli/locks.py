@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import hiredis
 
 from .. import ReleaseStatus, Vote
+from .._core import has_quorum
 from .._options.keys import OWN, RESERVED, used_in
 from .._options.masters import Endpoint, parse_masters
 from .._options.scripts import INSPECT, with_prefix, with_tags
@@ -296,8 +297,9 @@ class Scan:
 
     @property
     def is_of_quorum(self) -> bool:
-        count = len({each.name for each in self._masters})
-        return count - len(self.failures) > count // 2
+        return has_quorum(
+            name not in self.failures for name in {each.name for each in self._masters}
+        )
 
     def steps(self) -> Iterator[list[Holding]]:
         """Yield the locks of each step, by name; blocks, 2 s for each reply at most."""

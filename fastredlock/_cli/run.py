@@ -16,6 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import Retry
+from .._core import has_quorum
 from .._reports.votes import printable, votes_of
 from ..errors import AcquireError, FastRedlockError, LeaseLostError, ResourceTakenError
 from . import CommandError, Status
@@ -271,8 +272,8 @@ class Patience(Retry):
 
 def is_refused(votes: Sequence[MasterVote]) -> bool:
     """Return whether logins or rights refuse so many votes that no quorum is left."""
-    refused = sum(any(word in (vote.text or "") for word in REFUSED) for vote in votes)
-    return len(votes) - refused <= len(votes) // 2
+    texts = [vote.text or "" for vote in votes]
+    return not has_quorum(all(word not in text for word in REFUSED) for text in texts)
 
 
 def _print(text: str) -> None:

@@ -39,6 +39,7 @@ from .._core import (
     Verdict,
     Vote,
     draw_fraction,
+    has_quorum,
     running_loop,
 )
 from .._options.keys import MOST_PERMITS, encode_resource
@@ -324,13 +325,13 @@ class ForeignKeys:
             round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
             yield round
             votes = holders_of(engine, round)
-            most = len(votes) // 2
-            if sum(not is_foreign(vote) for vote in votes) <= most:
+            voting = engine.electorate
+            if not has_quorum((not is_foreign(vote) for vote in votes), voting):
                 self._due_ns[key] = 0  # the next caller gets the error at once
                 elapsed = (round.closed_ns - began_ns) / 1e9
                 raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
-            stays = [vote.remaining_ms for vote in votes].count(NO_EXPIRY_MS) > most
-            if stays and taken.terms.has_expiry:
+            stays = [vote.remaining_ms == NO_EXPIRY_MS for vote in votes]
+            if taken.terms.has_expiry and has_quorum(stays, voting):
                 warn_once(STAYS, printable(resource))
 
 

@@ -7,7 +7,15 @@ from functools import partial
 from gc import get_referrers
 from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, Self, TypeVar
 
-from .._core import DEFAULT_RESOURCE, LocksFields, Operation, Round, Terms, Vote
+from .._core import (
+    DEFAULT_RESOURCE,
+    LocksFields,
+    Operation,
+    Round,
+    Terms,
+    Vote,
+    has_quorum,
+)
 from .._options.functions import name_methods
 from .._options.keys import (
     PROBE,
@@ -313,7 +321,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         A probe calls `ping()` first. False before the first call that connects.
         """
         voting = [health.votes for health in self.health()]
-        return sum(voting) >= len(voting) // 2 + 1
+        return has_quorum(voting, self._driver.engine.electorate)
 
     def stats(self) -> Stats:
         """Return the counters since this FastRedlock was made; does not block."""
@@ -378,10 +386,10 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         return self._driver.engine.new_ping(PROBE, Terms(PROBE_MS, 0, ask_ns), left_ns)
 
     def _check_connected(self, began_ns: int) -> None:
-        votes = connection_votes(self._driver.engine)
-        ready = [vote for vote in votes if vote.vote is Vote.GRANTED]
-        if len(ready) < len(votes) // 2 + 1:
-            driver = self._driver
+        driver = self._driver
+        votes = connection_votes(driver.engine)
+        ready = [vote.vote is Vote.GRANTED for vote in votes]
+        if not has_quorum(ready, driver.engine.electorate):
             resource, elapsed = driver.settings.resource, driver.now_ns() - began_ns
             raise QuorumUnreachableError(resource, votes, 1, elapsed / 1e9)
 
@@ -465,8 +473,7 @@ def broken(round: Round) -> ReleaseStatus:
     same: they will not count for it any more.
     """
     votes = [vote for vote, _, _ in round.votes()]
-    sure = votes.count(Vote.GRANTED) + votes.count(Vote.TAKEN)
-    if sure < len(votes) // 2 + 1:
+    if not has_quorum(vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes):
         return ReleaseStatus.UNKNOWN
     is_deleted = Vote.GRANTED in votes
     return ReleaseStatus.RELEASED if is_deleted else ReleaseStatus.GONE

@@ -23,7 +23,7 @@ from collections import namedtuple
 from contextlib import suppress
 from typing import Any
 
-from .._core import LeaseFields, Round, ValidityFields, Vote, set_first
+from .._core import LeaseFields, Round, ValidityFields, Vote, has_quorum, set_first
 from ..errors import FastRedlockError, LeaseLostError
 
 NEVER_KEPT_NS, FOREVER_NS = 0, (1 << 63) - 1  # of `until_ns`
@@ -234,9 +234,7 @@ def is_firm(round: Round, shorter: list[Round]) -> bool:
     awaited = 0
     for old in shorter:
         awaited |= old.may_hold
-    votes = round.votes()
-    firm = sum(
+    return has_quorum(
         vote is Vote.GRANTED and not awaited >> index & 1
-        for index, (vote, _, _) in enumerate(votes)
+        for index, (vote, _, _) in enumerate(round.votes())
     )
-    return firm > len(votes) // 2

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core import Terms, TokenSource
+from .._core import Electorate, Terms, TokenSource
 from .._reports.log import warn, warn_once
 from ..errors import ConfigurationError
 from .keys import (
@@ -159,7 +159,7 @@ class Settings:
         count = len(self.endpoints)
         if count % 2 == 0:
             text = "%d masters survive the loss of %d, as %d would: use an odd number"
-            warn(text, count, (count - 1) // 2, count - 1)
+            warn(text, count, count - Electorate(count).quorum, count - 1)
 
     def _checked_linger_ns(self, linger: float) -> int:
         seconds = number_in("linger", linger, 0, LONGEST_LINGER, ALLOWED_LINGER)

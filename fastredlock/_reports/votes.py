@@ -1,6 +1,6 @@
 """The vote of one master in one round, for people and for programs."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from time import time
 from typing import Any, NamedTuple
@@ -10,7 +10,7 @@ try:  # what hashlib itself has where there is no OpenSSL, which takes 4 ms to l
 except ImportError:  # before Python 3.12
     from _sha256 import sha256  # type: ignore[import-not-found]
 
-from .._core import Engine, MasterState, Round, Verdict, Vote
+from .._core import Engine, MasterState, Round, Verdict, Vote, has_quorum
 
 # Of a lease: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
@@ -137,6 +137,15 @@ def value_of(details: object) -> bytes | None:
         return None
     token: bytes = value[1:].replace(b"\n=", b"\n")
     return token
+
+
+def quorum_value(values: Sequence[float | None]) -> float | None:
+    """Return what a quorum has at least, of one for each master; None: nothing."""
+    known = (value for value in values if value is not None)
+    for least in sorted(known, reverse=True):
+        if has_quorum(value is not None and value >= least for value in values):
+            return least
+    return None
 
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:

@@ -12,11 +12,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
+from math import inf
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import MasterVote, QuorumUnreachableError, Vote
+from .._core import has_quorum
 from .._options.keys import unprefixed
 from .._options.redis_py import (
     identity_of,
@@ -27,7 +29,7 @@ from .._options.redis_py import (
 )
 from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
 from .._reports.log import warn_once
-from .._reports.votes import hash_of
+from .._reports.votes import NO_EXPIRY_MS, hash_of, quorum_value
 from .._steps import Steps
 
 L = TypeVar("L")
@@ -193,17 +195,17 @@ def settings_given(master: Any) -> Mapping[str, Any]:
 
 def answered(votes: Sequence[MasterVote]) -> bool:
     answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
-    return sum(vote.vote in answers for vote in votes) > len(votes) // 2
+    return has_quorum(vote.vote in answers for vote in votes)
 
 
-def times_left_ms(votes: Sequence[MasterVote], token: bytes) -> list[int]:
-    """Return the ms left on each master with this token; -1 is a key without expiry.
+def left_ms(votes: Sequence[MasterVote], token: bytes) -> float | None:
+    """Return for how long (ms) a majority has this token; inf: without expiry.
 
-    Empty where fewer than a majority has it: the lock is not this token's.
+    None where no majority has it: the lock is not this token's.
     """
     ours = hash_of(token)
-    left = [vote.remaining_ms or 0 for vote in votes if vote.token_hash == ours]
-    return left if len(left) > len(votes) // 2 else []
+    left = (vote.remaining_ms if vote.token_hash == ours else None for vote in votes)
+    return quorum_value([inf if ms == NO_EXPIRY_MS else ms for ms in left])
 
 
 def key_name(resource: Any) -> str | bytes:

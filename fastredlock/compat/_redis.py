@@ -25,6 +25,7 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
+from .._core import has_quorum
 from .._reports.votes import printable
 from .._steps import Steps
 from ._common import answered, noted, settings_given, token_source
@@ -227,7 +228,7 @@ class Library:
 
 def is_held(votes: Sequence[MasterVote]) -> bool:
     """Return whether a majority has the key, with any token."""
-    return sum(vote.vote is Vote.TAKEN for vote in votes) > len(votes) // 2
+    return has_quorum(vote.vote is Vote.TAKEN for vote in votes)
 
 
 def _code_of(text: str) -> str:

@@ -22,6 +22,7 @@ from .. import (
     TokenReusedError,
     ValidityExhaustedError,
 )
+from .._core import Electorate
 from .._options.masters import SameServerAllowed
 from .._options.redis_py import TRIAL
 from .._steps import run
@@ -117,7 +118,7 @@ class Redlock(Refusing):
     @property
     def quorum(self) -> int:
         """How many servers must grant."""
-        return len(self._given) // 2 + 1
+        return Electorate(len(self._given)).quorum
 
     @property
     def servers(self) -> tuple[Any, ...]:

@@ -21,6 +21,7 @@ cdef class Engine:
     cdef public bint has_slots             # refuses what those refuse: also in memory
     cdef object key_error                  # what a name raises that these cannot have
     cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
+    cdef readonly Electorate electorate    # the masters as configured
     cdef int quorum
     cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
@@ -104,7 +105,8 @@ cdef class Engine:
             self.links[master.index] = &master.link
             master.leaving = self.queues.leaving
         self.master_count = self.vote_count = len(self.masters)
-        self.quorum = self.vote_count // 2 + 1
+        self.electorate = Electorate(self.vote_count)
+        self.quorum = self.electorate.quorum
         engine_rank(self)
         self.key_error = key_error
         routed = [master.routes for master in self.masters if master.routes is not None]

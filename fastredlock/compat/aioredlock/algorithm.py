@@ -26,6 +26,7 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
+from ..._core import has_quorum
 from ..._options.masters import SameServerAllowed
 from ..._reports.votes import hash_of
 from ..._steps import run_awaited
@@ -34,8 +35,8 @@ from .._common import (
     Refusing,
     answered,
     key_name,
+    left_ms,
     new_locks,
-    times_left_ms,
     token_source,
     try_once,
 )
@@ -129,7 +130,6 @@ class Aioredlock(Refusing):
         )
         self._masters = masters
         self._open: FastRedlock | None = new_locks(FastRedlock, masters)
-        self._quorum = len(masters) // 2 + 1
         self._locks: dict[str, Lock] = {}  # by resource: the last one taken
         self._lost: set[Task[Any]] = set()  # releases of what a minority has left
 
@@ -213,7 +213,7 @@ class Aioredlock(Refusing):
             if status is ReleaseStatus.UNKNOWN:
                 cause = QuorumUnreachableError(lock.resource, votes, 1, 0.0)
                 raise LockRuntimeError("Can not unset lock") from cause
-            if sum(vote.vote is Vote.GRANTED for vote in votes) < self._quorum:
+            if not has_quorum(vote.vote is Vote.GRANTED for vote in votes):
                 raise error_of("Can not unset lock", lock.resource, votes)
         self._forget(lock)
 
@@ -227,7 +227,7 @@ class Aioredlock(Refusing):
                 f"{type(resource_or_lock)} is given."
             )
         votes = await self._redlock.holders(key_name(resource_or_lock))
-        return sum(vote.token_hash is not None for vote in votes) >= self._quorum
+        return has_quorum(vote.token_hash is not None for vote in votes)
 
     async def get_active_locks(self) -> list[Lock]:
         """Return the locks of this manager that are still held."""
@@ -247,12 +247,11 @@ class Aioredlock(Refusing):
         """
         votes = await self._redlock.holders(key_name(resource))
         token = _token_of(lock_identifier)
-        found = times_left_ms(votes, token)
-        if not found:
+        found = left_ms(votes, token)
+        if found is None:
             raise error_of("Can not get lock", resource, votes, hash_of(token))
-        middle_ms = sorted(inf if ms < 0 else ms for ms in found)[-self._quorum]
         # As TTL returns it: rounded, and -1 without expiry.
-        left = -1 if middle_ms == inf else int(middle_ms + 500) // 1000
+        left = -1 if found == inf else int(found + 500) // 1000
         return Lock(self, resource, lock_identifier, left, valid=True)
 
     async def destroy(self) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import MasterVote, QuorumUnreachableError, ResourceTakenError, Vote
+from ..._core import has_quorum
 
 __all__ = ["AioredlockError", "LockAcquiringError", "LockError", "LockRuntimeError"]
 
@@ -33,12 +34,12 @@ def error_of(
     As theirs, it is first that a master could not answer. Other than theirs, not where
     others hold the lock on a majority: then it is taken.
     """
-    refused = [vote for vote in votes if vote.vote in (Vote.TAKEN, Vote.GONE)]
-    others = sum(vote.token_hash != ours for vote in refused)
-    answered = len(refused) + sum(vote.vote is Vote.GRANTED for vote in votes)
+    refusals = Vote.TAKEN, Vote.GONE
+    others = (vote.vote in refusals and vote.token_hash != ours for vote in votes)
+    answers = (vote.vote in (*refusals, Vote.GRANTED) for vote in votes)
     failure: LockError = LockAcquiringError(text)
     failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
-    if others <= len(votes) // 2 and answered < len(votes):
+    if not (all(answers) or has_quorum(others)):
         failure = LockRuntimeError(text)
         failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
     return failure

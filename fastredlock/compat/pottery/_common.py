@@ -20,14 +20,15 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
+from ..._core import has_quorum
 from ..._options.masters import SameServerAllowed
 from ..._steps import Steps
 from .._common import (
     Refusing,
+    left_ms,
     look_at,
     noted,
     shared_locks,
-    times_left_ms,
     token_source,
     try_once,
     warn_of_prefix,
@@ -41,6 +42,7 @@ from .exceptions import (
 )
 
 E = TypeVar("E", bound=PrimitiveError)
+FAILED = Vote.FAILED, Vote.SILENT
 
 logger = getLogger("pottery")
 
@@ -150,7 +152,7 @@ class Common(Refusing):
             except (QuorumUnreachableError, ValidityExhaustedError) as error:
                 name = type(self).__qualname__
                 logger.warning("%s.acquire() caught %s", name, error)
-                self._check_enough_masters_up(flag, failures(error.votes))
+                self._check_enough_masters_up(flag, error.votes)
                 lease = None
             if lease is not None:
                 self._lease, self._extension_num = lease, 0
@@ -165,13 +167,12 @@ class Common(Refusing):
     def _left(self, flag: bool | None) -> Steps[float]:
         """Return how long (s) a majority will have our token, or 0 if none has it."""
         votes = yield partial(self._locks.holders, self.key)
-        lease, lefts_ms = self._lease, list[int]()
-        if lease is not None and lease.is_valid:
-            lefts_ms = sorted(times_left_ms(votes, lease.token))
-        if lefts_ms:
-            left: float = lease.remaining()
-            return min(left, lefts_ms[-(len(votes) // 2 + 1)] / 1000)
-        self._check_enough_masters_up(flag, failures(votes))
+        if (lease := self._lease) is not None and lease.is_valid:
+            left = left_ms(votes, lease.token)
+            if left is not None:
+                seconds: float = min(lease.remaining(), left / 1000)
+                return seconds
+        self._check_enough_masters_up(flag, votes)
         return 0
 
     def _extend(self, flag: bool | None) -> Steps[None]:
@@ -200,18 +201,18 @@ class Common(Refusing):
     # --- their parts ------------------------------------------------------------------
 
     def _failure(
-        self, error: type[E], votes: Iterable[MasterVote], flag: bool | None
+        self, error: type[E], votes: Sequence[MasterVote], flag: bool | None
     ) -> E:
-        errors = failures(votes)
-        self._check_enough_masters_up(flag, errors)
-        return error(self.key, self.masters, redis_errors=errors)
+        self._check_enough_masters_up(flag, votes)
+        return error(self.key, self.masters, redis_errors=failures(votes))
 
     def _check_enough_masters_up(
-        self, flag: bool | None, errors: Sequence[Exception]
+        self, flag: bool | None, votes: Sequence[MasterVote]
     ) -> None:
         if flag is None:
             flag = self.raise_on_redis_errors
-        if flag and len(errors) > len(self.masters) // 2:
+        if flag and has_quorum(vote.vote in FAILED for vote in votes):
+            errors = failures(votes)
             raise QuorumIsImpossible(self.key, self.masters, redis_errors=errors)
 
     def _log_waited(self, began: float, acquired: bool) -> None:
@@ -239,7 +240,6 @@ def seconds_of(blocking: bool, timeout: float) -> float | None:
     return 0
 
 
-def failures(votes: Iterable[MasterVote]) -> list[Exception]:
+def failures(votes: Sequence[MasterVote]) -> list[Exception]:
     """Return one error per master that could not answer."""
-    failed = (Vote.FAILED, Vote.SILENT)
-    return [FastRedlockError(str(vote)) for vote in votes if vote.vote in failed]
+    return [FastRedlockError(str(vote)) for vote in votes if vote.vote in FAILED]

@@ -16,9 +16,9 @@ from ..._options.redis_py import key_sent
 from ..._steps import Steps
 from .._common import (
     LONGEST_PATIENCE,
+    left_ms,
     look_at,
     shared_locks,
-    times_left_ms,
     warn_of_prefix,
 )
 from .._redis import Library, draw_token, encoded, is_held, patience
@@ -244,7 +244,7 @@ class BaseLock(Generic[R]):
     def _owned(self) -> Steps[bool]:
         votes = yield from self._library.ask(self._locks, self._key())
         token = self._token()  # text, which a user has set, is nobody's in redis-py
-        return isinstance(token, bytes) and bool(times_left_ms(votes, token))
+        return isinstance(token, bytes) and left_ms(votes, token) is not None
 
     def _release(self) -> Steps[None]:
         # It is taken out first: once the key is gone, it may be the next holder's. No
@@ -280,10 +280,10 @@ class BaseLock(Generic[R]):
         if not (replace_ttl or self._is_set("extend")):
             votes = yield from self._library.ask(self._locks, self._key())
             token = encoded(self._clients[0], self._token_or("extend"))
-            left = min(times_left_ms(votes, token), default=-1)
-            if left < 0:  # lost, or without expiry
+            left = left_ms(votes, token)
+            if left is None or left == inf:
                 raise self._not_owned("extend")
-            ttl_ms += left
+            ttl_ms += int(left)
         flag = "1" if replace_ttl else "0"
         return (yield from self._prolong("extend", ttl_ms, flag))
 

@@ -16,6 +16,7 @@ from __future__ import annotations
 from base64 import b64encode
 from functools import partial
 from logging import Logger, getLogger
+from math import inf
 from os import getpid, urandom
 from time import monotonic
 from typing import Any
@@ -30,7 +31,7 @@ from ... import (
     TokenReusedError,
 )
 from ..._steps import run
-from .._common import Refusing, look_at, shared_locks, times_left_ms, warn_of_prefix
+from .._common import Refusing, left_ms, look_at, shared_locks, warn_of_prefix
 from .._redis import Library, is_held, unsettled
 from ._signal import LOCK, SIGNAL, releasing_with, reset, wait
 from ._signal import reset_all as reset_all
@@ -154,7 +155,7 @@ class Lock(Refusing):
         return run(self._library.ask(self._locks, self._key))
 
     def _is_held_by_us(self, votes: tuple[MasterVote, ...]) -> bool:
-        return bool(times_left_ms(votes, self._token))
+        return left_ms(votes, self._token) is not None
 
     @property
     def _token(self) -> bytes:
@@ -284,8 +285,7 @@ class Lock(Refusing):
         self._lease = lease
 
     def _adopted_to_extend(self) -> Lease:
-        left = times_left_ms(self._ask(), self._token)
-        if left and min(left) < 0:
+        if left_ms(self._ask(), self._token) == inf:
             raise NotExpirable(f"Lock {self._name} has no assigned expiration time")
         return self._locks.adopt(self._key, self._token)
 

@@ -122,7 +122,7 @@ def test_library_and_fastredlock_with_the_prefix_of_its_row_exclude_each_other(
         assert locks.acquire(KEY, timeout=0) is None
         lock.release()
         with locks.lock(KEY):
-            assert all(server.exists(row.key) for server in servers[:used])
+            assert sum(server.exists(row.key) for server in servers[:used]) > used // 2
             assert not lock.take()
 
 
