@@ -36,7 +36,7 @@ STEP = 0.1  # s, between two looks at its clock
 FULL = 0.9  # of maxmemory
 # What is tested: docs/support.md.
 OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
-MARKERS = "fastredlock:voter", "fastredlock:lineage", "fastredlock:primary"
+MARKERS = "fastredlock:voter", "fastredlock:lineage", "fastredlock:lineage:replid"
 QUARANTINE = "fastredlock:quarantine"
 TTL_MS = 10_000
 TOKEN = "fastredlock-check"  # of a key that nobody else has

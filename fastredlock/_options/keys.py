@@ -22,7 +22,9 @@ PROBE = b"fastredlock:probe"
 OWN = b"fastredlock:"  # in all names of our own keys
 RESERVED = frozenset(
     OWN + name
-    for name in b"probe voter primary lineage quarantine quarantine:lifted".split()
+    for name in (
+        b"probe voter lineage lineage:replid quarantine quarantine:lifted".split()
+    )
 )
 # Behind the key_prefix of any client; a resource's key comes behind them.
 PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")

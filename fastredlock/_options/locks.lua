@@ -136,10 +136,9 @@ end
 -- lost. No client shortens a quarantine; one with a longer max_ttl makes it longer. It
 -- is set first: refused half-way, the script leaves no marker without it.
 --
--- With KEYS[3] the marker is `run id:replicas that have come:promotion` and goes on with
--- the same run id, no new promotion, and at most ARGV[3] new replicas; -1: not at all
--- (goes_on in protocol/handshake.pyx). Where it is missing, KEYS[3] has that of earlier clients,
--- ARGV[4].
+-- With a number in ARGV[3] it is `run id:replicas that have come:promotion` and goes on
+-- with the same run id, no new promotion, and at most so many new replicas
+-- (goes_on in protocol/handshake.pyx).
 --
 -- Returns how long the quarantine is to last; -2: there is none; -3: none, and an
 -- operator has said of this run id that no lease is from before. An ACL may forbid to
@@ -151,16 +150,13 @@ function marker()
     redis.call("set", KEYS[2], span, "px", ms)
     left = ms
   end
-  local goes_on = marker == ARGV[1] or marker and ARGV[3] == "any"
-  if KEYS[3] and marker then
+  local goes_on, spare = marker == ARGV[1] or marker and ARGV[3] == "any", tonumber(ARGV[3])
+  if spare and marker then
     local form = "^(.*):(%d+):(.*)$"
     local run, come, promotion = string.match(marker, form)
     local now, since, last = string.match(ARGV[1], form)
     goes_on = run == now and (last == "" or last == promotion)
-      and since - come <= tonumber(ARGV[3])
-      and (since - come >= 0 or tonumber(ARGV[3]) > 1e9)
-  elseif KEYS[3] then
-    goes_on = redis.call("get", KEYS[3]) == ARGV[4]
+      and since - come <= spare and (since - come >= 0 or spare > 1e9)
   end
   if not goes_on then
     span = math.max(left, span)

@@ -143,6 +143,7 @@ class Endpoint(NamedTuple):
     failover_ns: int = 0
     lossless_failover: bool = False  # it keeps what it acknowledged: no restart guard
     seeds: tuple[tuple[str, int], ...] = ()  # of a cluster
+    replicas: int = 0  # that it is known to have; 0: not known, or as sentinels say
 
     @property
     def name(self) -> str:
@@ -427,8 +428,12 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
             "credential_provider beside a user name or a password: give one of them"
         )
     db = settings.get("db")
+    replicas = _number("replicas", settings.get("replicas", 0), 0, 99)
     lossless = settings.get("lossless_failover")
     is_lossless = lossless is not None and _flag("lossless_failover", lossless)
+    failover_ns = _failover_ns(settings, sentinels is not None or bool(seeds))
+    if replicas and not failover_ns:
+        raise ConfigurationError("replicas without failover_window: a plain master")
     return Endpoint(
         host=host,
         port=port,
@@ -441,11 +446,10 @@ def endpoint_of(settings: Mapping[str, object]) -> Endpoint:
         if provider is None
         else checked_credentials("credential_provider", provider),
         sentinels=sentinels,
-        failover_ns=0
-        if is_lossless
-        else _failover_ns(settings, sentinels is not None or bool(seeds)),
+        failover_ns=0 if is_lossless else failover_ns,
         lossless_failover=is_lossless,
         seeds=seeds,
+        replicas=replicas,
     )
 
 

@@ -48,7 +48,7 @@ OF_SENTINELS = tuple(
     if name.startswith("ssl") or name in ("username", "password")
 )
 
-OF_SERVICES = {*OF_SENTINELS, "min_other_sentinels", "force_master_ip", "replicas"}
+OF_SERVICES = {*OF_SENTINELS, "min_other_sentinels", "force_master_ip"}
 
 # Accepted and ignored: they are about the work of redis-py, not about the master.
 IGNORED = frozenset(

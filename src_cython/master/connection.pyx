@@ -630,7 +630,7 @@ cdef int master_on_connected(Master self, int64_t now_ns) except -1:
     self.handshake = Handshake(
         username, password, settings.db, self.client_name, self.scripts,
         self.restart_guard.max_ttl_ns, self.restart_guard.failover_ns,
-        0 if place is None else place[2],
+        settings.replicas if place is None else place[2],
     )
     if self.routes is not None:
         self.handshake.be_of_cluster(

@@ -58,8 +58,10 @@ cdef int restart_guard_on_ready(
         self.identity = mark.holder
     if self.max_ttl_ns == 0:
         return 0
+    cdef bint is_marked = mark is not None and mark.error is None
     cdef bint is_same = self.has_met and (
-        server_info.goes_on(before) if is_endpoint else before == self.identity
+        server_info.goes_on(before, counts=not is_marked) if is_endpoint
+        else before == self.identity
     )
     if not (is_same and server_info.run_id or mark is not None and mark.is_lifted):
         restart_guard_hold_until(self, whole_ns - uptime_s * NS_PER_S, None)
@@ -80,6 +82,8 @@ cdef int restart_guard_on_ready(
     if self.has_met and not is_same:
         restart_guard_hold_until(
             self, whole_ns, "restarted or replaced: its run id is new"
+            if before is None or not before.startswith(f"{server_info.run_id}:") else
+            "may have been replaced: its replicas, or a replication id, are others"
         )
     self.has_met = True
 

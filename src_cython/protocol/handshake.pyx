@@ -33,7 +33,8 @@ cdef class ServerInfo:
     cdef readonly str policy           # maxmemory-policy
     # Of its settings, where it may be replaced (failover):
     cdef public bint keeps_promotion   # is it seen for as long as a quarantine?
-    cdef readonly int needed           # replicas that have to stay; 0: none is counted
+    # Replicas that have to stay; 0: none is counted; < 0: not told, so all there have to.
+    cdef readonly int needed
     cdef readonly int64_t lag_s        # one that has sent nothing for longer is away
 
     def __init__(self, info):
@@ -67,19 +68,14 @@ cdef class ServerInfo:
         # replicationCron and masterTryPartialResync in replication.c.)
         if self.run_id is None or not is_endpoint:
             return self.run_id
-        if not self.keeps_promotion:
-            return self.early_identity().decode("utf-8", "surrogateescape")
-        promotion = self.fields.get("master_replid2", "")
-        if promotion.strip("0"):
-            promotion += "@" + self.fields.get("second_repl_offset", "")
-        else:
-            promotion = ""
+        promotion = self.fields.get("master_replid", "")
+        if self.keeps_promotion:      # else it is not told for long enough
+            promotion = self.fields.get("master_replid2", "")
+            if promotion.strip("0"):
+                promotion += "@" + self.fields.get("second_repl_offset", "")
+            else:
+                promotion = ""
         return f"{self.run_id}:{self.replicas_come()}:{promotion}"
-
-    cdef bytes early_identity(self):
-        # Where a promotion is not told for long enough, and for earlier clients.
-        text = f"{self.run_id}:{self.fields.get('master_replid', '')}"
-        return text.encode("utf-8", "surrogateescape")
 
     cdef int64_t replicas_come(self) except -1:
         # How many replicas have come since this server was started; one that is sent
@@ -109,14 +105,17 @@ cdef class ServerInfo:
             if "state=online" in text:
                 lag = text.rpartition("lag=")[2].partition(",")[0]      # Valkey: type
                 there += lag.isdecimal() and len(lag) < 9 and int(lag) <= self.lag_s
-        return there - self.needed
+        return there - self.needed if self.needed > 0 else -(there == 0)
 
-    cpdef bint goes_on(self, str before) except -1:
-        """Return whether no other server was the primary since it was `before`."""
+    cpdef bint goes_on(self, str before, bint counts=True) except -1:
+        """Return whether no other server was the primary since it was `before`.
+
+        Without `counts` its marker has the count, and is asked.
+        """
         # The script `marker` has the same rule.
         cdef str now = self.identity(True)
-        cdef int64_t spare = self.spare()
-        if before is None or now is None or not self.keeps_promotion:
+        cdef int64_t spare = self.spare() if counts else NEVER_NS
+        if before is None or now is None:
             return before == now
         old, new = before.rsplit(":", 2), now.rsplit(":", 2)
         return len(old) == 3 and old[1].isdecimal() and (
@@ -241,6 +240,7 @@ def failover_of(config, ServerInfo server_info not None, int replicas=0):
     `replicas`: how many its sentinels know; those that are connected count as well.
     """
     cdef int64_t lag_s, window_s
+    cdef bint is_known = replicas > 0
     cdef dict found = settings_in(config)
     enough = found.get(b"min-replicas-to-write", 0)
     if server_info.mode == "cluster":
@@ -251,6 +251,9 @@ def failover_of(config, ServerInfo server_info not None, int replicas=0):
             "failover_window"
         )
     if b"min-replicas-max-lag" not in found:
+        # It tells that it has min-replicas-to-write, and not how many.
+        server_info.lag_s = LAG_S
+        server_info.needed = -("min_slaves_good_slaves" in server_info.fields)
         return <int64_t>(LAG_S + LAG_MARGIN_S) * NS_PER_S, (
             "does not tell min-replicas-to-write (CONFIG GET): after a failover an old "
             "primary may go on granting; set it to the number of replicas, and "
@@ -258,11 +261,11 @@ def failover_of(config, ServerInfo server_info not None, int replicas=0):
         )
     lag_s = window_s = found[b"min-replicas-max-lag"]
     server_info.lag_s = lag_s
-    if replicas == 0:      # no sentinel tells: as many as it needs have to stay
-        server_info.needed = enough
     connected = server_info.fields.get("connected_slaves", "0")[:9]
     if connected.isdecimal():
         replicas = max(replicas, int(connected))
+    if lag_s:      # of a name: as many as it needs have to stay
+        server_info.needed = min(enough, replicas - 1) if is_known else enough
     warning = None
     if lag_s == 0 or enough < max(1, replicas - 1):
         warning = (
@@ -270,10 +273,8 @@ def failover_of(config, ServerInfo server_info not None, int replicas=0):
             "primary that a failover has cut off goes on granting, so that two may "
             f"hold one lock; set it to {max(1, replicas - 1)}, all replicas but one"
         )
-    elif replicas > 1:
-        server_info.needed = replicas - 1
-        if enough < replicas:
-            window_s *= 2
+    elif enough < replicas:
+        window_s *= 2
     return ((window_s or LAG_S) + LAG_MARGIN_S) * NS_PER_S, warning
 
 
@@ -429,8 +430,8 @@ cdef str unreleased_text(str error, str right):
 
 cdef bytes PROBE_KEY = b"fastredlock:probe"
 cdef bytes MARKER_KEY = b"fastredlock:voter"
-cdef bytes PRIMARY_KEY = b"fastredlock:primary"      # its marker, of an endpoint...
-cdef bytes LINEAGE_KEY = b"fastredlock:lineage"      # ...that tells its promotions
+cdef bytes LINEAGE_KEY = b"fastredlock:lineage"      # its marker, of an endpoint...
+cdef bytes REPLID_KEY = b"fastredlock:lineage:replid"      # ...that forgets promotions
 cdef bytes QUARANTINE_KEY = b"fastredlock:quarantine"
 cdef int64_t LONGEST_LEFT_MS = 1_000_000_000_000_000      # in ns far inside of int64
 cdef str MARKER_NAME = "marker"
@@ -582,8 +583,10 @@ cdef class Handshake:
             self.server_info = ServerInfo(reply)
         elif name == "CONFIG GET":
             window_ns, warning = failover_of(reply, self.server_info, self.replicas)
-            if self.failover_ns < 0:      # else it was given
-                self.failover_ns, self.failover_warning = window_ns, warning
+            if self.failover_ns < 0 or settings_in(reply).get(b"min-replicas-to-write"):
+                self.failover_warning = warning      # else who gave it answers for it
+            if self.failover_ns < 0:
+                self.failover_ns = window_ns
         elif name == "CONFIG GET repl-backlog-ttl":
             ttl_s = settings_in(reply).get(b"repl-backlog-ttl")
             if ttl_s is not None:      # 0: for ever
@@ -784,19 +787,15 @@ cdef tuple marker_words(
     # that two names are one server, and that the marker has gone.
     cdef bint is_endpoint = failover_ns != 0
     cdef int64_t span_ms = -(-(max_ttl_ns + NS_PER_S + failover_ns) // NS_PER_MS)
-    cdef bytes key = (PRIMARY_KEY if is_endpoint else MARKER_KEY) + tag
-    cdef bytes span = decimal_bytes(span_ms), quarantine = QUARANTINE_KEY + tag
-    cdef tuple head = (b"EVAL", marker.source)
-    if server_info.run_id is None:
-        name = b"drawn:" + draw_token()
-        return *head, b"2", key, quarantine, name, span, b"any"
-    name = server_info.identity(is_endpoint).encode("utf-8", "surrogateescape")
-    if not server_info.keeps_promotion:
-        return *head, b"2", key, quarantine, name, span, b"exact"
-    spare = server_info.spare()
+    cdef bytes key = MARKER_KEY, name = b"drawn:" + draw_token(), how = b"any"
+    if is_endpoint:
+        key = LINEAGE_KEY if server_info.keeps_promotion else REPLID_KEY
+    if server_info.run_id is not None:
+        name = server_info.identity(is_endpoint).encode("utf-8", "surrogateescape")
+        how = decimal_bytes(server_info.spare()) if is_endpoint else b"exact"
     return (
-        *head, b"3", LINEAGE_KEY + tag, quarantine, key, name, span,
-        b"-1" if spare < 0 else decimal_bytes(spare), server_info.early_identity(),
+        b"EVAL", marker.source, b"2", key + tag, QUARANTINE_KEY + tag, name,
+        decimal_bytes(span_ms), how,
     )
 
 
@@ -831,7 +830,7 @@ cdef class Mark:
             self.error.startswith(("MOVED ", "ASK ", "TRYAGAIN"))
         ):
             return None
-        key = PRIMARY_KEY if is_endpoint else MARKER_KEY
+        key = LINEAGE_KEY if is_endpoint else MARKER_KEY
         text = f"cannot keep the marker {key.decode()} ({self.error}): "
         if is_endpoint:
             return text + (

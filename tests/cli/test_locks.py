@@ -254,7 +254,7 @@ def test_list_when_locks_match_then_shows_each_once(
 def test_list_when_masters_are_down_then_json_differs_from_that_of_no_locks(
     call: Call, servers: Servers
 ) -> None:
-    for marker in ("fastredlock:voter", "fastredlock:primary"):
+    for marker in ("fastredlock:voter", "fastredlock:lineage"):
         set_all(servers[:3], "a run id", marker)  # they are no locks
     status, out, err = call("list", "--json", "*")
     nothing = {"locks": [], "is_known": True, "has_more": False, "failures": {}}

@@ -186,7 +186,7 @@ class Draw:
         marked = (draw.choice((b"m1", b"m2")), span, how)
         text = b"m%d:%d:" % (draw.randrange(2), draw.randrange(3))
         text += draw.choice((b"", b"p1", b"p2"))
-        lineage = text, span, draw.choice((b"-1", b"0", b"1")), b"m1"
+        lineage = text, span, draw.choice((b"-1", b"0", b"1"))
         source = scripts.with_prefix(scripts.ASK_TURN, self.prefix)
         return [
             (b"TIME",),
@@ -199,8 +199,7 @@ class Draw:
             self.script(scripts.PROBE_CALL, []),
             self.script(scripts.FENCED_PROBE, []),
             *[self.script(scripts.MARKER, [b"marker", b"quarantine"], *marked)] * 3,
-            *[self.script(scripts.MARKER, [b"marker", b"quarantine", b"old"], *lineage)]
-            * 3,
+            *[self.script(scripts.MARKER, [b"marker", b"quarantine"], *lineage)] * 3,
             (b"SET", draw.choice(names), b"another's", b"NX", b"PX", b"3000"),
             (b"SET", draw.choice(names), b"11\n12", b"NX"),
             (b"SET", draw.choice(names), draw.choice(LONG), b"NX", b"PX", b"90"),

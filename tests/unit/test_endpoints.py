@@ -4,6 +4,7 @@ import socket
 import threading
 import time
 from contextlib import suppress
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -173,6 +174,13 @@ def test_window_when_of_a_plain_master_then_is_what_is_given(
     query: str, window_ns: int
 ) -> None:
     assert endpoint_of(f"redis://h{query}").failover_ns == window_ns
+    if query:
+        assert endpoint_of(f"redis://h{query}&replicas=1").replicas == 1
+
+
+def test_replicas_when_the_master_never_fails_over_then_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="replicas without failover_window"):
+        endpoint_of("redis://h?replicas=1")
 
 
 # --- what a handshake learns of a failover --------------------------------------------
@@ -181,10 +189,12 @@ NO_CONFIG = ReplyError("NOPERM no permissions to run 'config|get'")
 OK_CONFIG = {b"min-replicas-to-write": b"2", b"min-replicas-max-lag": b"3"}
 
 
-def handshaken(config: object, replicas: int = 2, failover_ns: int = -1) -> Handshake:
+def handshaken(
+    config: object, replicas: int = 2, failover_ns: int = -1, known: int = 0
+) -> Handshake:
     """Go through a handshake with a server that has so many replicas."""
     none = Scripts({}, releases_natively=False)
-    handshake = Handshake(None, None, 0, b"name", none, S, failover_ns)
+    handshake = Handshake(None, None, 0, b"name", none, S, failover_ns, known)
     handshake.start()
     asked = handshake.on_reply({b"proto": 3})
     assert b"min-replicas-*" in asked
@@ -224,10 +234,27 @@ def test_window_when_the_server_is_asked_then_is_its_lag_and_what_is_lost_is_tol
     assert bool(warnings) is (warning is not None)
 
 
-def test_window_when_given_then_is_not_that_of_the_settings() -> None:
-    handshake = handshaken({**OK_CONFIG, b"min-replicas-max-lag": b"9"}, 3, 7 * S)
-    assert (handshake.failover_ns, handshake.warnings()) == (7 * S, [])
-    assert handshake.server_info.needed == 2  # have to stay
+@pytest.mark.parametrize(
+    ("enough", "connected", "known", "needed", "warning"),
+    [
+        (b"2", 3, 0, 2, None),
+        (b"2", 2, 0, 2, None),  # the third may be away now
+        (b"1", 3, 0, 1, "set it to 2"),
+        (b"0", 3, 0, 0, None),  # who gave the window answers for it
+        (b"2", 2, 3, 2, None),
+        (b"3", 3, 3, 2, None),
+        (b"1", 0, 1, 0, None),  # of one replica none can be at two primaries
+    ],
+)
+def test_window_when_given_then_is_not_that_of_the_settings(
+    enough: bytes, connected: int, known: int, needed: int, warning: str | None
+) -> None:
+    config = {b"min-replicas-to-write": enough, b"min-replicas-max-lag": b"9"}
+    handshake = handshaken(config, connected, 7 * S, known)
+    assert handshake.failover_ns == 7 * S
+    assert handshake.server_info.needed == needed
+    assert (warning or "") in "; ".join(handshake.warnings())
+    assert bool(handshake.warnings()) is (warning is not None)
 
 
 # --- whether a server is still the primary that it was --------------------------------
@@ -242,12 +269,16 @@ def server(
     promotion: str = "",
     lags: tuple[int, ...] = (1,),
     syncing: str = "",
+    config: object = LAGS,
+    replid: str = "",
 ) -> ServerInfo:
     """Return what a server tells that has two replicas, one of which may be away.
 
-    `syncing`: the state of one that is sent all data.
+    `syncing`: the state of one that is sent all data. `replid`: its repl-backlog-ttl
+    is short, so that promotions are forgotten.
     """
-    told = f"run_id:{run_id}\r\nmaster_replid2:{promotion or ZEROS}\r\n"
+    told = f"min_slaves_good_slaves:{len(lags)}\r\nmaster_replid:{replid}\r\n"
+    told += f"run_id:{run_id}\r\nmaster_replid2:{promotion or ZEROS}\r\n"
     told += f"second_repl_offset:{7 if promotion else -1}\r\n"
     told += f"sync_full:{come - 1}\r\nsync_partial_ok:1\r\n"
     for i, lag in enumerate(lags):
@@ -256,9 +287,13 @@ def server(
         told += f"slave{len(lags)}:ip=h,port=1,state={syncing},offset=0,lag=0\r\n"
     told += f"connected_slaves:{len(lags)}\r\n"
     found = ServerInfo(told.encode())
-    assert failover_of(LAGS, found, 2) == (8 * S, None)
-    found.keeps_promotion = True
+    assert failover_of(config, found, 2)[0] == (8 if config is LAGS else 12) * S
+    found.keeps_promotion = not replid
     return found
+
+
+SHORT = partial(server, replid="x")  # its repl-backlog-ttl
+SILENT = partial(server, config=NO_CONFIG)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +317,15 @@ def server(
         (server(), server(come=6, lags=(1, 4)), False),
         (server(), server(lags=()), False),
         (server(come=6), server(), False),  # CONFIG RESETSTAT: none is known
+        (SHORT(), SHORT(), True),
+        (SHORT(), SHORT(replid="y"), False),
+        (SHORT(), SHORT(come=6), False),
+        (SHORT(), SHORT(come=6, lags=(1, 0)), True),
+        (SILENT(), SILENT(), True),
+        (SILENT(), SILENT(lags=(1, 0)), True),
+        (SILENT(), SILENT(come=6, lags=(1, 0)), False),  # one may have to stay, or two
+        (SILENT(), SILENT(lags=()), False),
+        (SILENT(), SILENT(lags=(11,)), False),
     ],
 )
 def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
@@ -291,11 +335,12 @@ def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
     assert text is not None
     assert old is not None
     assert now.goes_on(old) is goes_on
-    spare = sum(int(each["lag"]) <= 3 for each in replicas_of(now)) - now.needed
+    there = sum(int(each["lag"]) <= now.lag_s for each in replicas_of(now))
+    spare = there - now.needed if now.needed > 0 else -(there == 0)
     model = Model()
-    marker = [b"EVAL", scripts.MARKER, b"3", b"m", b"q", b"o"]
+    marker = [b"EVAL", scripts.MARKER, b"2", b"m", b"q"]
     model.execute([b"SET", b"m", old.encode(), b"NX"], None, 1)
-    arguments = [text.encode(), b"1000", b"%d" % max(spare, -1), b"?"]
+    arguments = [text.encode(), b"1000", b"%d" % max(spare, -1)]
     reply = model.execute(marker + arguments, None, 1)
     assert reply.startswith(b"*2\r\n:%d\r\n" % (-2 if goes_on else 1000))
 
@@ -303,17 +348,6 @@ def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
 def replicas_of(info: ServerInfo) -> list[dict[str, str]]:
     lines = [text for text in info.fields.values() if "state=online" in text]
     return [dict(part.split("=") for part in line.split(",")) for line in lines]
-
-
-@pytest.mark.parametrize(("old", "left_ms"), [(b"a:r1", -2), (b"a:r0", 1000)])
-def test_marker_when_of_an_earlier_client_then_counts_until_there_is_a_new_one(
-    old: bytes, left_ms: int
-) -> None:
-    model = Model()
-    model.execute([b"SET", b"o", old, b"NX"], None, 1)
-    marker = [b"EVAL", scripts.MARKER, b"3", b"m", b"q", b"o", b"a:5:", b"1000", b"9"]
-    reply = model.execute([*marker, b"a:r1"], None, 1)
-    assert reply == b"*2\r\n:%d\r\n" % left_ms + bulk(b"a:5:")
 
 
 def told_by_primary(come: int) -> bytes:
@@ -357,7 +391,7 @@ def test_primary_when_it_is_busy_then_is_asked_for_its_replicas_in_each_half_sec
             if engine.states[0][0] is MasterState.READY:
                 receive(engine, 0, reply, at_ns)
         for words in sent(engine, 0):
-            markers.append(words[6])
+            markers.append(words[5])
             receive(engine, 0, mark(), at_ns)
     assert engine.states[0][0] is state
     assert asked == [START_NS + 505 * MS]
@@ -453,7 +487,7 @@ OTHER = LONG | {"run_id": "b"}
     [
         (LONG, OTHER, mark(), "restarted or replaced: its run id is new, votes in 0."),
         # Its run id is the one before; what it lost as a replica of the other is gone.
-        (LONG, LONG | PROMOTED, mark(), "restarted or replaced"),
+        (LONG, LONG | PROMOTED, mark(), "may have been replaced: its replicas, or a"),
         (LONG | PROMOTED, LONG | PROMOTED | {"second_repl_offset": 9}, mark(), ""),
     ],
 )
@@ -469,6 +503,28 @@ def test_guard_when_an_endpoint_may_have_another_server_then_it_waits_for_the_wi
     vote, text = said_of(begin(engine, START_NS + 15 * S - 1))
     assert (vote, str(text)[: len(said)]) == (Vote.FAILED, said)
     assert said_of(begin(engine, START_NS + 15 * S))[0] is Vote.PENDING
+
+
+@pytest.mark.parametrize(
+    ("marked", "votes"),
+    [(mark(), True), (mark(left_ms=9000), False), (b"-OOM full\r\n", False)],
+)
+def test_guard_when_replicas_came_while_it_was_idle_then_the_marker_has_their_count(
+    marked: bytes, votes: bool
+) -> None:
+    """Others have counted each of them: two in a rolling restart cost no wait."""
+    engine = endpoint_engine(failover_ns=3 * S)
+    config = b"%2\r\n" + b"".join(bulk(each) for pair in LAGS.items() for each in pair)
+    for come, told in ((5, mark()), (9, marked)):
+        lost(engine, 0, "cut", START_NS)
+        open_due(engine, True, START_NS)
+        connected(engine, 0, START_NS)
+        told_now = told_by_primary(come)
+        answer_handshake(engine, 0, told_now, NO_NATIVE, START_NS, config)
+        receive(engine, 0, told, START_NS)
+    assert said_of(begin(engine, START_NS))[0] is (
+        Vote.PENDING if votes else Vote.FAILED
+    )
 
 
 def test_guard_when_its_first_replica_has_come_then_an_endpoint_votes() -> None:
@@ -488,7 +544,6 @@ def test_guard_when_its_first_replica_has_come_then_an_endpoint_votes() -> None:
             [
                 b"fastredlock:lineage",
                 b"fastredlock:quarantine",
-                b"fastredlock:primary",
                 b"a:0:",
             ],
         ),

@@ -519,7 +519,7 @@ def test_asyncio_api_without_a_running_loop_is_a_clear_error() -> None:
         # A client with max_ttl would overwrite the lock with its own marker; each
         # handshake tries to delete fastredlock:probe.
         ("restart guard", ("fastredlock:voter", b"fastredlock:quarantine")),
-        ("restart guard", ("fastredlock:probe", "fastredlock:primary")),
+        ("restart guard", ("fastredlock:probe", "fastredlock:lineage:replid")),
         ("restart guard", ("fastredlock:lineage",)),
         # Issue 27: while such a lock was held, the fenced lock j was unavailable.
         ("give another name", ("fastredlock:fence:j", b"fastredlock:queue:j")),
