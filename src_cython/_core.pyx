@@ -27,7 +27,7 @@ include "imports.pxi"                   # names of C, CPython and POSIX
 include "types.pxi"                     # operations, votes, verdicts, states
 include "base.pyx"                      # time, tokens, bytes to be sent, a pass
 
-include "round/electorate.pyx"          # who votes, and what is a quorum          [pure]
+include "round/electorate.pyx"          # who votes, and what is a quorum         [pure]
 include "waiting/queue.pyx"             # who waits here, and for which turn      [pure]
 include "round/key.pyx"                 # what is locked: a key, a slot           [pure]
 include "round/fencing.pyx"             # the number of a grant                   [pure]

@@ -6,7 +6,7 @@ from enum import IntEnum
 
 cdef enum:
     MAX_MASTERS = 64            # a set of masters is one uint64
-    FEW_MASTERS = 7             # so many need no allocation for a round
+    FEW_MASTERS = 5             # so many need no allocation for a round
     NS_PER_MS = 1_000_000
     NS_PER_S = 1_000_000_000
 
@@ -50,7 +50,8 @@ cdef enum:                   # what is true of which kinds: a bit for each, from
 
 cdef enum:
     VOTE_PENDING, VOTE_GRANTED, VOTE_TAKEN, VOTE_FAILED, VOTE_SILENT
-    VOTE_GONE                # for people; it is counted as TAKEN
+    VOTE_GONE                # for people; it counts as TAKEN
+    VOTES
 
 cdef enum:
     VERDICT_OPEN, VERDICT_WON, VERDICT_TAKEN, VERDICT_UNREACHABLE, VERDICT_TOO_LATE

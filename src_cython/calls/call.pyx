@@ -441,7 +441,7 @@ cdef Round acquire_first_try(AcquireCall self):
     if terms.linger_ns and engine.idle_keys and type(key) is bytes:
         round = round_new(
             OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
-            engine.vote_count,
+            engine.electorate,
         )
         if turns_take_idle_key(engine, round, fields_now_ns(driver)):
             return round

@@ -238,7 +238,9 @@ cdef class QueueByHand:
 
     def come(self, int64_t since_ns):
         """Add a caller that has waited since then; return its round."""
-        cdef Round round = round_new(OPERATION_ACQUIRE, b"", b"", LEAVE_TERMS, 1)
+        cdef Round round = round_new(
+            OPERATION_ACQUIRE, b"", b"", LEAVE_TERMS, Electorate(1)
+        )
         cdef Turn turn = turn_new(since_ns, False)
         self.last_number += 1
         turn.number = self.last_number

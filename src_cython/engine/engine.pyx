@@ -22,7 +22,6 @@ cdef class Engine:
     cdef object key_error                  # what a name raises that these cannot have
     cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef readonly Electorate electorate    # the masters as configured
-    cdef int quorum
     cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
     cdef bytes key_prefix                  # of all keys; None: they are the resources
@@ -106,7 +105,6 @@ cdef class Engine:
             master.leaving = self.queues.leaving
         self.master_count = self.vote_count = len(self.masters)
         self.electorate = Electorate(self.vote_count)
-        self.quorum = self.electorate.quorum
         engine_rank(self)
         self.key_error = key_error
         routed = [master.routes for master in self.masters if master.routes is not None]
@@ -215,7 +213,7 @@ cdef class Engine:
     def new_inspection(self, Round round not None):
         """Make an INSPECT round of another round's key, with its terms."""
         return round_new(
-            OPERATION_INSPECT, round.resource, b"-", round.terms, self.vote_count
+            OPERATION_INSPECT, round.resource, b"-", round.terms, self.electorate
         )
 
     def has_no_slot(self, Permits permits not None, int64_t now_ns):
@@ -226,16 +224,18 @@ cdef class Engine:
         """Whether what has kept a quorum from its votes in a round is announced as
         passing, and no quarantine of it is longer than until then."""
         cdef Master master
-        cdef int passing = 0
+        cdef uint64_t passing = 0
+        cdef bint is_passing
         for master in engine_group(self, round):
             text = None if round.details is None else round.details[master.index]
             if round.closed_ns < master.restart_guard.until_ns:
-                passing += master.restart_guard.until_ns <= until_ns
+                is_passing = master.restart_guard.until_ns <= until_ns
             else:
-                passing += round.cells[master.index].vote != VOTE_FAILED or (
+                is_passing = not set_has(round.failed, master.index) or (
                     type(text) is str and text_is_passing(<str>text)
                 )
-        return passing >= self.quorum
+            passing |= set_of(master.index) if is_passing else 0
+        return electorate_wins(self.electorate, passing)
 
     def new_inspections(self, Permits permits not None, Terms terms not None):
         """Make a batch of INSPECT rounds: of a semaphore's slots, and of its queue's
@@ -244,14 +244,14 @@ cdef class Engine:
         name = engine_keys(self, permits)
         keys = [slot_key(name, slot) for slot in range(permits.count)]
         return Batch([
-            round_new(OPERATION_INSPECT, key, b"-", terms, self.vote_count)
+            round_new(OPERATION_INSPECT, key, b"-", terms, self.electorate)
             for key in (*keys, name)
         ])
 
     def new_connecting(self):
         """Make a round that asks nothing: it ends when all connections are decided."""
         cdef Round round = round_new(
-            OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.vote_count
+            OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.electorate
         )
         round.is_connecting = True
         round.left_ns = -1
@@ -289,7 +289,7 @@ cdef class Engine:
             adopted.fencing.fence = fence
         adopted.token = token      # as it is, also where ours begin with our name
         adopted.closed_ns = now_ns
-        adopted.may_hold = ~<uint64_t>0 >> (MAX_MASTERS - self.vote_count)
+        adopted.may_hold = self.electorate.members
         if self.token_uses is not None:
             adopted.token_uses = engine_token_uses(self, adopted)
             token_uses_hold(adopted, now_ns)
@@ -306,7 +306,7 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
     for i in range(len(keys)):
         round = round_new(
             OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
-            engine.vote_count,
+            engine.electorate,
         )
         round.attempt = 1
         round.began_ns = began_ns

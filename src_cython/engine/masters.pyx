@@ -52,23 +52,23 @@ cdef Round engine_new_round(
         check_keys(name)
         if operation == OPERATION_INSPECT:
             raise ValueError("keys are inspected one by one")
-        round = round_new(operation, name[0], token, terms, self.vote_count)
+        round = round_new(operation, name[0], token, terms, self.electorate)
         round.keys = name
         round.kind = KIND_SEVERAL
     elif type(keys) is Permits:
-        round = round_new(operation, name, token, terms, self.vote_count)
+        round = round_new(operation, name, token, terms, self.electorate)
         round.kind = KIND_SLOT
         round.permits = (<Permits>keys).count
     else:
         if terms.linger_ns and operation == OPERATION_ACQUIRE:
             token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
-        round = round_new(operation, name, token, terms, self.vote_count)
+        round = round_new(operation, name, token, terms, self.electorate)
     return round
 
 
 cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
     cdef Round round = round_new(
-        operation, lease.resource, lease.token, terms, self.vote_count
+        operation, lease.resource, lease.token, terms, self.electorate
     )
     round.keys = lease.keys
     round.kind = lease.kind
@@ -132,10 +132,10 @@ cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -
 # --- connections ----------------------------------------------------------------------
 # How many connections there are, opening those that are due, and closing all.
 
-cdef struct Prospects:
-    int opening              # connections on their way
-    int ready                # masters that take an operation,
-    int voting               # and an ACQUIRE: no restart guard withholds them
+cdef struct Prospects:       # sets of masters
+    uint64_t opening         # connections on their way
+    uint64_t ready           # take an operation,
+    uint64_t voting          # and an ACQUIRE: no restart guard withholds them
 
 
 cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexcept:
@@ -156,9 +156,11 @@ cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexce
                 is_opening |= engine_is_opening_any(master)
             master = node
         if master.state_code == MASTER_READY:
-            prospects.ready += 1
-            prospects.voting += now_ns >= master.restart_guard.until_ns
-        prospects.opening += is_opening
+            prospects.ready |= set_of(i)
+            if now_ns >= master.restart_guard.until_ns:
+                prospects.voting |= set_of(i)
+        if is_opening:
+            prospects.opening |= set_of(i)
     return prospects
 
 
@@ -562,10 +564,9 @@ cdef str NOT_SETTLED = "not asked: an earlier use of this token is not settled h
 
 
 cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
-    cdef uint64_t late = 0, unsettled = 0
+    cdef uint64_t late = 0, unsettled = 0, ready = 0
     cdef TokenUse use
     cdef Master master
-    cdef int ready = 0
     if round.operation_code != OPERATION_ACQUIRE:
         if engine_is_over_given(self, round, now_ns):
             return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
@@ -577,16 +578,19 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
             return engine_withhold_all(self, round, VOTE_TAKEN, TRIED_HERE, now_ns)
         unsettled |= token_use_unsettled(use, now_ns)
     for master in engine_group(self, round):
-        ready += master.state_code == MASTER_READY
+        if master.state_code == MASTER_READY:
+            ready |= set_of(master.index)
         if master_has_lost(master, round, now_ns):
-            late |= <uint64_t>1 << master.index
-    if self.vote_count - bit_count(late | unsettled) < self.quorum <= ready:
+            late |= set_of(master.index)
+    if electorate_wins(self.electorate, ready) and (
+        not electorate_wins(self.electorate, ~(late | unsettled))
+    ):
         return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
     for use in round.token_uses:
         use.open = round
     engine_queue(self, round, ~late, False, now_ns)
     for master in engine_group(self, round):
-        if (late >> master.index) & 1:
+        if set_has(late, master.index):
             text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
             round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
 

@@ -54,10 +54,8 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     # NOSCRIPT would be read by the next call only, if there is one.
     cdef Round release
     cdef uint64_t masters = round.may_hold
-    cdef bint is_beside = round_is_beside_lease(round, now_ns)      # of its token
-    cdef int i
-    for i in range(round.master_count if is_beside else 0):
-        masters &= ~(<uint64_t>(round.cells[i].vote != VOTE_GRANTED) << i)
+    if round_is_beside_lease(round, now_ns):      # of its token
+        masters &= round.granted
     if (
         round.operation_code != OPERATION_ACQUIRE
         or round.is_rolled_back or not masters
@@ -103,20 +101,22 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
     # submitted.
     cdef Master master
     cdef Prospects prospects
-    cdef int ready
+    cdef uint64_t ready
+    cdef bint waits
     for master in engine_group(self, round):
         master_doubt(master, now_ns)
     prospects = engine_prospects(self, round, now_ns)
     ready = prospects.ready
     if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it
         ready = prospects.voting
-    if ready < self.vote_count:
+    if ready != self.electorate.members:
         if round.operation_code == OPERATION_PING:      # it asks for the present states
             for master in self.masters:
                 master.retry_at_ns = min(master.retry_at_ns, now_ns)
         try:
-            engine_open_due(self, ready < self.quorum or round.is_connecting, now_ns)
-            if ready < self.quorum or round.is_connecting:
+            waits = round.is_connecting or not electorate_wins(self.electorate, ready)
+            engine_open_due(self, waits, now_ns)
+            if waits:
                 return engine_let_wait(self, round, now_ns)
         except BaseException:      # it is in no list any more, or under way in a batch
             engine_end_failed(self, round, now_ns)
@@ -221,7 +221,8 @@ cdef int engine_end_admission(
         )
         if round.left_ns < waited_ns:
             text = f"{round.left_ns / 1e6:.0f} ms were left for this"
-            round.details = [f"not connected in time: {text}"] * round.master_count
+            text = f"not connected in time: {text}"
+            round.details = [text] * round.electorate.count
     return engine_start(self, round, now_ns)
 
 
@@ -232,14 +233,16 @@ cdef bint admission_is_over(
     # still on their way then get as long again as it took, at least GRACE_NS: they
     # mostly arrive together, a lease on all of them is worth more, and an error that
     # names those that do not come is worth more, too.
-    cdef int ready = prospects.ready
+    cdef uint64_t ready = prospects.ready
     cdef int64_t grace_ns
-    if prospects.opening == 0:
+    if not prospects.opening:
         return True
     if not admission.round.is_connecting:
         if admission.round.operation_code == OPERATION_ACQUIRE:
             ready = prospects.voting
-        if ready >= self.quorum or ready + prospects.opening < self.quorum:
+        if electorate_wins(self.electorate, ready) or (
+            not electorate_wins(self.electorate, ready | prospects.opening)
+        ):
             grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
             admission.limit_ns = min(admission.limit_ns, now_ns + grace_ns)
             counters_note_due(self.counters, admission.limit_ns)
@@ -272,7 +275,7 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
 
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef Master master
-    cdef int verdict, vote
+    cdef int verdict
     cdef int64_t took_ns
     if operation_is(round.operation_code, OPERATION_IS_OF_GATE):
         if round.operation_code == OPERATION_ASK_TURN:
@@ -292,12 +295,11 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     self.counters.ended[round.operation_code][verdict] += 1
     if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld:
         engine_note_quorum(self, round, now_ns)
-    if round.counts[VOTE_FAILED] + round.counts[VOTE_SILENT] > 0:
+    if round.failed | round.silent:
         for master in engine_group(self, round):
-            vote = round.cells[master.index].vote
-            if vote == VOTE_FAILED or vote == VOTE_SILENT:
-                master.votes[vote] += 1
-            if vote == VOTE_SILENT:
+            master.votes[VOTE_FAILED] += set_has(round.failed, master.index)
+            if set_has(round.silent, master.index):
+                master.votes[VOTE_SILENT] += 1
                 master.silent_at_ns = now_ns
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
@@ -330,7 +332,7 @@ cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
     # the masters are to blame: not for a caller that waited too short.
     cdef Master master
     cdef str reason
-    cdef int gone = 0
+    cdef uint64_t gone = 0
     if round.verdict_code == VERDICT_WON or round.verdict_code == VERDICT_TAKEN:
         if self.quorum_lost_ns:
             lost_s = (now_ns - self.quorum_lost_ns) / 1e9
@@ -343,10 +345,10 @@ cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
     text = "lost"
     for master in engine_group(self, round):
         if master.state_code != MASTER_READY or now_ns < master.refused_until_ns:
-            gone += 1
+            gone |= set_of(master.index)
             reason = master.reason or master.refusal
             text += f"; {master.name}: {reason}"
-    if self.vote_count - gone < self.quorum:
+    if not electorate_wins(self.electorate, ~gone):
         self.quorum_lost_ns = now_ns
         self.counters.unlogged.append((LEVEL_WARNING, "quorum", text))
 

@@ -297,7 +297,7 @@ cdef int master_send_unanswered(Master self, int64_t now_ns) except -1:
     for round in unanswered:
         if round.operation_code == OPERATION_RELEASE or (
             round.verdict_code != VERDICT_OPEN
-            or round.cells[self.index].vote != VOTE_PENDING      # withheld since
+            or not set_has(round_pending(round), self.index)      # withheld since
         ):
             continue
         if round_may_repeat(round):

@@ -287,7 +287,7 @@ cdef int in_flight_fail_oldest(
         for key in round.keys or (round.resource,):
             self.lost.add((key, round.token))
     if round.verdict_code != VERDICT_OPEN:
-        if round.cells[self.master].vote == VOTE_PENDING:
+        if set_has(round_pending(round), self.master):
             self.unanswered_late += 1
         return 0
     if is_kept:      # its second write as well: the SET is repeated, and reports more

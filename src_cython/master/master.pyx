@@ -184,7 +184,7 @@ cdef class Master:
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
-    cdef int64_t votes[VOTE_SILENT + 1]      # counts, see `master_figures`
+    cdef int64_t votes[VOTES]      # counts, see `master_figures`
     cdef int64_t connects, losses, late_replies      # counts
     cdef int state_code
     cdef Link link
@@ -343,7 +343,8 @@ cdef tuple master_figures(Master self):
     # that were not sent or lost their connection. SILENT: rounds that ended without its
     # reply at their deadline; it may have come later.
     return (
-        self.name, self.votes[VOTE_GRANTED], self.votes[VOTE_TAKEN],
+        self.name, self.votes[VOTE_GRANTED],
+        self.votes[VOTE_TAKEN] + self.votes[VOTE_GONE],
         self.votes[VOTE_FAILED] + self.in_flight.unanswered_late,
         self.votes[VOTE_SILENT], self.late_replies, self.connects, self.losses,
         self.in_flight.releases_dropped,

@@ -30,7 +30,7 @@ cdef int master_on_definite(
         if round.verdict_code != VERDICT_OPEN:
             self.counters.late_replies += 1
             self.late_replies += 1
-            if round.cells[self.index].vote == VOTE_SILENT:
+            if set_has(round.silent, self.index):
                 self.late_us = (now_ns - round.opened_ns) // 1000
         elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
             self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
@@ -274,8 +274,10 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         round.operation_code == OPERATION_ASK_TURN
     ):
         detail = reply
-    elif vote == VOTE_TAKEN and round.operation_code == OPERATION_EXTEND:
-        detail = reply_refusal(reply, form_is_native(entry.form))
+    elif vote == VOTE_TAKEN and round.operation_code == OPERATION_EXTEND and (
+        form_is_native(entry.form)
+    ):
+        detail = KEY_GONE_OR_TAKEN      # nil is all that it answers
     return master_on_definite(self, entry, round, vote, detail, now_ns)
 
 

@@ -6,7 +6,7 @@
 #                                            (native): gone, or another's
 #   REPLY_OF_EXTEND  1            GRANTED
 #   REPLY_OF_EXTEND  0            TAKEN      another's
-#   REPLY_OF_EXTEND  2            TAKEN      and GONE to people: nobody's
+#   REPLY_OF_EXTEND  2            GONE       nobody's: it counts as TAKEN
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
 #   REPLY_OF_INSPECT [nil, ms, n] GRANTED    the key is free there
@@ -31,6 +31,8 @@ from hiredis import ReplyError
 
 # The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
 cdef object INCOMPLETE = object()
+
+cdef str KEY_GONE_OR_TAKEN = "gone or taken"      # of an EXTEND that is TAKEN
 
 cdef enum:
     SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
@@ -123,7 +125,7 @@ cdef bint reply_is_numbers(object reply, Py_ssize_t count) noexcept:
 
 cdef int vote_of(int shape, object reply) noexcept:
     # `shape` is the reply's in the table of scripts.
-    cdef const char *votes = b"------"      # of the numbers from 0: Granted, Taken
+    cdef const char *votes = b"------"      # from 0: Granted, Taken, or gone
     if shape == REPLY_OF_SET:
         if type(reply) is bytes and <bytes>reply == b"OK":
             return VOTE_GRANTED
@@ -132,7 +134,7 @@ cdef int vote_of(int shape, object reply) noexcept:
     elif shape == REPLY_OF_SCRIPT:
         votes = b"TG----"
     elif shape == REPLY_OF_EXTEND:
-        votes = b"TGT---"
+        votes = b"TGX---"
     elif shape == REPLY_OF_TAKE_TURN:
         votes = b"TGTGTG"
     elif shape == REPLY_OF_NOTIFY:
@@ -164,15 +166,11 @@ cdef int vote_of(int shape, object reply) noexcept:
             if type((<list>reply)[0]) is bytes:
                 return VOTE_TAKEN
     if type(reply) is int and 0 <= reply < 6 and votes[<int>reply] != c"-":
-        return VOTE_GRANTED if votes[<int>reply] == c"G" else VOTE_TAKEN
+        return (
+            VOTE_GRANTED if votes[<int>reply] == c"G"
+            else VOTE_TAKEN if votes[<int>reply] == c"T" else VOTE_GONE
+        )
     return VOTE_FAILED
-
-
-cdef inline str reply_refusal(object reply, bint is_native):
-    # Of an EXTEND that is refused: why, for people. No decision depends on it.
-    if is_native:
-        return KEY_GONE_OR_TAKEN      # nil is all that it answers
-    return KEY_GONE if reply == 2 else None
 
 
 cdef bint reply_is_error(object reply) noexcept:

@@ -35,6 +35,14 @@ cdef inline int electorate_lacks(Electorate self, uint64_t masters) noexcept:
     return max(0, self.quorum - bit_count(masters & self.members))
 
 
+cdef inline bint set_has(uint64_t masters, int master) noexcept:
+    return (masters >> master) & 1
+
+
+cdef inline uint64_t set_of(int master) noexcept:
+    return <uint64_t>1 << master
+
+
 cdef inline bint electorate_wins(Electorate self, uint64_t masters) noexcept:
     return electorate_lacks(self, masters) == 0
 

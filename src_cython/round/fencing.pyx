@@ -84,24 +84,24 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
     # connections.
     cdef Fencing self = round.fencing
     cdef int64_t until_ns = round.deadline_ns + now_ns - round.opened_ns
-    cdef int i, having = 0
-    if self.fence or round.counts[VOTE_GRANTED] < round_quorum(round) or (
-        round_is_refused(round)
+    cdef uint64_t having = 0
+    cdef int i, count = round.electorate.count
+    if self.fence or round_is_refused(round) or (
+        not electorate_wins(round.electorate, round.granted)
     ):
         return False
-    for i in range(round.master_count):
-        if round.cells[i].vote == VOTE_GRANTED:
+    for i in range(count):
+        if set_has(round.granted, i):
             self.fence = max(self.fence, self.known[i])
-    for i in range(round.master_count):
-        having += round.cells[i].vote == VOTE_GRANTED and self.known[i] == self.fence
-    if having >= round_quorum(round):
+    for i in range(count):
+        if set_has(round.granted, i) and self.known[i] == self.fence:
+            having |= set_of(i)
+    if electorate_wins(round.electorate, having):
         return False
-    for i in range(round.master_count):
-        if round.cells[i].vote == VOTE_GRANTED and self.known[i] < self.fence:
-            round.cells[i].vote = VOTE_PENDING
-            round.cells[i].answered_us = 0
-            round.counts[VOTE_GRANTED] -= 1
-            round.counts[VOTE_PENDING] += 1
+    for i in range(count):
+        if set_has(round.granted & ~having, i):
+            round.answered_us[i] = 0
+    round.granted = having      # the others are PENDING again
     if round.left_ns == 0 and round.began_ns > 0:
         until_ns = min(until_ns, round.began_ns + 2 * round.terms.timeout_ns)
     round.deadline_ns = max(round.deadline_ns, until_ns)

@@ -78,21 +78,24 @@ cdef int slots_take(Slots self, int slot, int64_t until_ns) except -1:
 cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
     # What the masters have seen: a slot that a quorum could grant is worth a try; first
     # the one that fewest have, the last in `free`, whatever was known before.
-    cdef int slot, taken, least = 0
-    cdef int most = look.master_count - round_quorum(look)
-    cdef list seen = [reply for reply in look.details if type(reply) is bytes]
-    cdef list free = [slot for slot in self.free if slot >= look.permits]
-    for least in range(most + 1):
-        for slot in range(look.permits):
-            taken = 0
-            for reply in seen:
-                taken += slot < len(<bytes>reply) and (<bytes>reply)[slot] == c"1"
-            if taken == most - least:
-                self.taken_ns.pop(slot, None)
-                free.append(slot)
-            elif taken > most and least == 0:
-                self.taken_ns[slot] = now_ns + SLOT_SEEN_NS
-    self.free = free
+    cdef int slot, i
+    cdef uint64_t taken
+    cdef list free = []
+    for slot in range(look.permits):
+        taken = 0
+        for i in range(look.electorate.count):
+            reply = look.details[i]
+            if type(reply) is bytes and slot < len(<bytes>reply) and (
+                (<bytes>reply)[slot] == c"1"
+            ):
+                taken |= set_of(i)
+        if electorate_wins(look.electorate, ~taken):
+            self.taken_ns.pop(slot, None)
+            free.append((-bit_count(taken), slot))
+        else:
+            self.taken_ns[slot] = now_ns + SLOT_SEEN_NS
+    self.free = [slot for slot in self.free if slot >= look.permits]
+    self.free += [slot for _, slot in sorted(free)]
 
 
 cdef bytes round_queue(Round self):

@@ -60,8 +60,11 @@ cdef void round_hand_on(Round grant, Round next, int64_t now_ns) noexcept:
     next.turn = None
     next.opened_ns = grant.opened_ns
     next.may_hold = grant.may_hold
-    memcpy(next.cells, grant.cells, grant.master_count * sizeof(VoteCell))
-    memcpy(next.counts, grant.counts, sizeof(grant.counts))
+    next.granted, next.taken, next.gone = grant.granted, grant.taken, grant.gone
+    next.failed, next.silent = grant.failed, grant.silent
+    memcpy(
+        next.answered_us, grant.answered_us, grant.electorate.count * sizeof(uint32_t)
+    )
     next.is_opened = next.is_submitted = True
     next.closed_list = None
     round_close(next, VERDICT_WON, now_ns)
@@ -96,7 +99,7 @@ cdef class IdleKey(Due):
 cdef IdleKey idle_key_new(Round grant):
     cdef IdleKey self = IdleKey.__new__(IdleKey)
     self.round = round_new(
-        OPERATION_ACQUIRE, grant.resource, HANDED_ON, grant.terms, grant.master_count
+        OPERATION_ACQUIRE, grant.resource, HANDED_ON, grant.terms, grant.electorate
     )
     self.due_ns = NEVER_NS
     return self
@@ -119,7 +122,6 @@ cdef void idle_key_begin(
     cdef Round round = self.round
     round.verdict_code = VERDICT_OPEN
     round.is_opened = round.is_shown = round.is_released = False
-    memset(round.counts, 0, sizeof(round.counts))
     round_hand_on(grant, round, now_ns)
     round.is_finished = True
     self.until_ns = until_ns

@@ -46,11 +46,6 @@ cdef enum:                   # our entry at the gate of a release
     OUR_ENTRY_LEAVES = 2
 
 
-cdef packed struct VoteCell:     # thousands of leases hold a round each
-    uint32_t answered_us     # since the round was opened; saturates after 71 minutes
-    uint8_t vote
-
-
 @cython.final
 @cython.freelist(64)
 cdef class Round:
@@ -79,18 +74,24 @@ cdef class Round:
     cdef tuple token_uses                # of TokenUse; None: its token is our own
     cdef Turn turn                       # its Turn, where it waits for one; or None
     cdef Fencing fencing                 # its Fencing; None: an ACQUIRE without, others
-    cdef VoteCell *cells                 # `few`, or allocated where those are too few
+    cdef readonly Electorate electorate
+    # The votes: which masters gave them. The others are PENDING.
+    cdef uint64_t granted
+    cdef uint64_t taken                  # ...and of these
+    cdef uint64_t gone                   # the key is nobody's any more
+    cdef uint64_t failed
+    cdef uint64_t silent
+    cdef uint32_t *answered_us           # after t0, per master; 0: no answer, most: 71
+    #                                      minutes; `few_us`, or allocated for more
     # Thousands of leases hold a round each: from here on the smallest types, by size.
     cdef public int attempt              # number within its acquire, from 1
     cdef uint32_t extensions             # of this lease; of an EXTEND, its number
     cdef readonly uint32_t generation    # of the process that made it: not a child's
     cdef uint16_t permits                # of a semaphore, so many slots; 0: a lock
-    cdef VoteCell few[FEW_MASTERS]
-    cdef uint8_t counts[5]               # by vote
+    cdef uint32_t few_us[FEW_MASTERS]
     cdef uint8_t operation_code
     cdef uint8_t kind                    # of lock
     cdef uint8_t verdict_code
-    cdef uint8_t master_count
     cdef int8_t gate                     # the master that it asks in turn; -1: none
     cdef readonly byte_bint is_opened
     cdef readonly byte_bint is_finished  # closed, and confirmed or rolled back
@@ -115,17 +116,15 @@ cdef class Round:
         self, int operation, bytes resource not None, bytes token not None,
         Terms terms not None, int master_count,
     ):
-        if not 0 < master_count <= MAX_MASTERS:
-            raise ValueError("master_count out of range")
         round_check_operation(operation)
         if self.terms is not None:
             raise RuntimeError("a round is initialised once")
-        round_new(operation, resource, token, terms, master_count, self)
+        round_new(operation, resource, token, terms, Electorate(master_count), self)
 
     def __dealloc__(self):
         pass_keep(self.lease_state)
         pass_keep(self.waiter)
-        free(NULL if self.cells == self.few else self.cells)
+        free(NULL if self.answered_us == self.few_us else self.answered_us)
 
     @property
     def operation(self):
@@ -160,15 +159,14 @@ cdef class Round:
     def votes(self):
         """List (Vote, text or detail or None, ms until it came or None) per master."""
         cdef int i
-        votes = []
-        for i in range(self.master_count):
-            vote = self.cells[i].vote
-            detail = None if self.details is None else self.details[i]
-            if vote == VOTE_TAKEN and detail is KEY_GONE:
-                vote, detail = VOTE_GONE, None
-            answered_us = self.cells[i].answered_us
-            votes.append((Vote(vote), detail, answered_us / 1e3 or None))
-        return votes
+        return [
+            (
+                Vote(round_vote(self, i)),
+                None if self.details is None else self.details[i],
+                self.answered_us[i] / 1e3 or None,
+            )
+            for i in range(self.electorate.count)
+        ]
 
     def wait_in_turn(
         self, int64_t since_ns, bint keeps_turn=False, int64_t until_ns=-1,
@@ -192,9 +190,8 @@ cdef class Round:
     def lacks_its_gate(self):
         """Whether nothing but the silence of its gate has kept it from a quorum of
         answers: so the quorum is not lost."""
-        return self.gate >= 0 and self.cells[self.gate].vote == VOTE_SILENT and (
-            self.counts[VOTE_GRANTED] + self.counts[VOTE_TAKEN] + 1
-            >= round_quorum(self)
+        return self.gate >= 0 and set_has(self.silent, self.gate) and electorate_wins(
+            self.electorate, self.granted | self.taken | set_of(self.gate)
         )
 
     @property
@@ -245,25 +242,41 @@ cdef class Round:
 
 
 cdef Round round_new(
-    int operation, bytes resource, bytes token, Terms terms, int master_count,
+    int operation, bytes resource, bytes token, Terms terms, Electorate electorate,
     Round made=None,
 ):
     # As Round(...), of arguments that are checked; of one that was made before.
     cdef Round self = Round.__new__(Round) if made is None else made
-    self.cells = self.few
-    if master_count > FEW_MASTERS:
-        self.cells = <VoteCell *>calloc(master_count, sizeof(VoteCell))
-        if self.cells == NULL:
+    self.answered_us = self.few_us
+    if electorate.count > FEW_MASTERS:
+        self.answered_us = <uint32_t *>calloc(electorate.count, sizeof(uint32_t))
+        if self.answered_us == NULL:
             raise MemoryError
     self.gate = -1
     self.operation_code = operation
     self.resource = resource
     self.token = token
     self.terms = terms
-    self.master_count = master_count
-    self.counts[VOTE_PENDING] = master_count
+    self.electorate = electorate
     self.generation = current_generation
     return self
+
+
+cdef inline uint64_t round_pending(Round self) noexcept:
+    return self.electorate.members & ~(
+        self.granted | self.taken | self.failed | self.silent
+    )
+
+
+cdef int round_vote(Round self, int master) noexcept:
+    return (
+        VOTE_GRANTED if set_has(self.granted, master)
+        else VOTE_GONE if set_has(self.gone, master)
+        else VOTE_TAKEN if set_has(self.taken, master)
+        else VOTE_FAILED if set_has(self.failed, master)
+        else VOTE_SILENT if set_has(self.silent, master)
+        else VOTE_PENDING
+    )
 
 
 cdef int round_check_operation(int operation) except -1:
@@ -272,7 +285,7 @@ cdef int round_check_operation(int operation) except -1:
 
 
 cdef int round_check_master(Round self, int master) except -1:
-    if not 0 <= master < self.master_count:
+    if not 0 <= master < self.electorate.count:
         raise ValueError("no such master")
 
 
@@ -290,16 +303,17 @@ cdef size_t round_size(Round self) noexcept:
 # THE STATE MACHINE of a round: votes and the time become a verdict and a validity.
 #
 # Theory of operation. A round asks every master the same thing once and is open from
-# the first write until its verdict. Each master has one cell, PENDING at first. While
-# the round is open a cell takes one answer and the tally is judged after each:
+# the first write until its verdict. Each master is in one set, that of its vote; all
+# are PENDING at first. While the round is open a master gives one answer, and the sets
+# are judged after each (electorate):
 #
-#   granted >= quorum                     WON, or TOO_LATE if no validity is left; with
+#   granted wins                          WON, or TOO_LATE if no validity is left; with
 #                                         fencing once a quorum has its number (fencing)
-#   granted + pending < quorum            lost; it cannot be won any more:
-#     granted + taken + pending < quorum    UNREACHABLE  too few could answer
+#   granted | pending does not            lost; it cannot be won any more:
+#     granted | taken | pending does not    UNREACHABLE  too few could answer
 #     an ACQUIRE is                         TAKEN        at once, to be rolled back;
-#     others, masters - taken < quorum      TAKEN        our key is on no quorum
-#             pending = 0                   UNREACHABLE  it may still be on one
+#     others, all but taken do not win      TAKEN        our key is on no quorum
+#             nothing is pending            UNREACHABLE  it may still be on one
 #   its gate refused it                   TAKEN: somebody waits longer (turn)
 #   deadline                              every PENDING becomes SILENT, judged again
 #   anything else                         OPEN
@@ -316,9 +330,9 @@ cdef size_t round_size(Round self) noexcept:
 #
 # A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
 # when the validity ran out before the return to the caller (a paused process). After
-# the verdict, answers that come late are still counted in their cell, where that is
-# PENDING, SILENT, or FAILED without an answer (as is one of a release that was deferred
-# to the next connection): a lease gains a vote, and no decision depends on it. A second
+# the verdict, answers that come late still count, where the master is PENDING, SILENT,
+# or FAILED without an answer (as is one of a release that was deferred to the next
+# connection): a lease gains a vote, and no decision depends on it. A second
 # answer of one master is an illegal event and changes nothing.
 #
 # `may_hold` is the set of masters on which the key, or any of the keys, may exist
@@ -332,8 +346,6 @@ cdef size_t round_size(Round self) noexcept:
 # engine finishes it from there (confirmed, or rolled back) and wakes the waiter.
 
 
-cdef str KEY_GONE = "gone"       # details of an EXTEND that is TAKEN
-cdef str KEY_GONE_OR_TAKEN = "gone or taken"
 cdef str NOT_SENT = "not sent: the lease was released"
 
 
@@ -354,29 +366,37 @@ cdef inline int64_t round_valid_until_ns(Round self) noexcept:
 
 cdef void round_on_sent(Round self, int master) noexcept:
     if operation_is(self.operation_code, OPERATION_GIVES_TTL):
-        self.may_hold |= <uint64_t>1 << master
+        self.may_hold |= set_of(master)
 
 
 cdef int round_on_vote(
     Round self, int master, int vote, object detail, bint is_definite, int64_t now_ns
 ) except -1:
-    cdef VoteCell *cell = &self.cells[master]
+    cdef uint64_t bit = set_of(master)
     cdef int i
-    if not self.is_opened or not VOTE_GRANTED <= vote <= VOTE_FAILED:
+    if not self.is_opened or vote not in (
+        VOTE_GRANTED, VOTE_TAKEN, VOTE_FAILED, VOTE_GONE
+    ):
         raise StateError("a vote for a round that is not open, or not an answer")
-    if cell.vote == VOTE_GRANTED or cell.vote == VOTE_TAKEN or (
-        cell.vote == VOTE_FAILED and cell.answered_us
+    if (self.granted | self.taken) & bit or (
+        self.failed & bit and self.answered_us[master]
     ):
         raise StateError("a second vote of one master")
     if vote == VOTE_GRANTED and self.fencing is not None and (
         fencing_is_short(self, master)
     ):
         return fencing_report(self)      # it counts once it has the number
-    self.counts[cell.vote] -= 1
-    self.counts[vote] += 1
-    cell.vote = vote
+    self.silent &= ~bit
+    self.failed &= ~bit
+    if vote == VOTE_GRANTED:
+        self.granted |= bit
+    elif vote == VOTE_FAILED:
+        self.failed |= bit
+    else:
+        self.taken |= bit
+        self.gone |= bit if vote == VOTE_GONE else 0
     if is_definite:
-        cell.answered_us = <uint32_t>min(
+        self.answered_us[master] = <uint32_t>min(
             max((now_ns - self.opened_ns) // 1000, <int64_t>1), <int64_t>0xFFFFFFFF
         )
         # It cannot hold our key any more because of this round. A release that was
@@ -385,12 +405,12 @@ cdef int round_on_vote(
             vote != VOTE_GRANTED if self.operation_code == OPERATION_ACQUIRE
             else vote != VOTE_FAILED or self.operation_code == OPERATION_EXTEND
         ):
-            self.may_hold &= ~(<uint64_t>1 << master)
+            self.may_hold &= ~bit
     if detail is not None or self.details is not None:
         round_note(self, master, detail)
     if self.verdict_code == VERDICT_OPEN:
         if self.fencing is not None and fencing_begins(self, now_ns):
-            for i in range(self.master_count):
+            for i in range(self.electorate.count):
                 if fencing_is_short(self, i):
                     round_note(self, i, NOT_WRITTEN)
             return fencing_report(self)
@@ -469,21 +489,16 @@ cdef bint round_is_tried(Round acquire) noexcept:
 
 cdef int round_note(Round self, int master, object detail) except -1:
     if self.details is None:
-        self.details = [None] * self.master_count
+        self.details = [None] * self.electorate.count
     self.details[master] = detail
 
 
 cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
-    cdef int i
     if not self.is_opened:
         raise StateError("a deadline for a round that is not open")
     if self.verdict_code != VERDICT_OPEN:
         return 0
-    for i in range(self.master_count):
-        if self.cells[i].vote == VOTE_PENDING:
-            self.cells[i].vote = VOTE_SILENT
-    self.counts[VOTE_SILENT] += self.counts[VOTE_PENDING]
-    self.counts[VOTE_PENDING] = 0
+    self.silent |= round_pending(self)
     round_judge(self, now_ns)
     return round_report_closed(self)
 
@@ -499,42 +514,40 @@ cdef int round_give_up(
         return 0
     round_close(self, verdict, now_ns)
     round_report_closed(self)
-    for i in range(self.master_count):
-        if self.cells[i].vote == VOTE_PENDING:
+    for i in range(self.electorate.count):
+        if set_has(round_pending(self), i):
             round_on_vote(self, i, VOTE_FAILED, reason, False, now_ns)
 
 
 cdef void round_judge(Round self, int64_t now_ns) noexcept:
-    cdef int granted = self.counts[VOTE_GRANTED]
-    cdef int pending = self.counts[VOTE_PENDING]
-    cdef int answered = granted + self.counts[VOTE_TAKEN]
+    cdef Electorate electorate = self.electorate
+    cdef uint64_t pending = round_pending(self)
+    cdef uint64_t answered = self.granted | self.taken
+    cdef bint is_won
     if operation_is(self.operation_code, OPERATION_IS_OF_GATE):
-        if answered > 0:
+        if answered:
             round_close(self, VERDICT_WON, now_ns)
-        elif self.counts[VOTE_FAILED] > 0 or pending == 0:
+        elif self.failed or not pending:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
     elif self.permits == 0 and operation_is(self.operation_code, OPERATION_NEEDS_ALL):
-        if pending == 0:
-            round_close(
-                self,
-                VERDICT_WON if answered >= round_quorum(self) else VERDICT_UNREACHABLE,
-                now_ns,
-            )
-    elif self.needs_all and pending > 0:
+        if not pending:
+            is_won = electorate_wins(electorate, answered)
+            round_close(self, VERDICT_WON if is_won else VERDICT_UNREACHABLE, now_ns)
+    elif self.needs_all and pending:
         return
     elif round_is_refused(self):
         round_close(self, VERDICT_TAKEN, now_ns)
-    elif granted >= round_quorum(self):
+    elif electorate_wins(electorate, self.granted):
         round_close(self, VERDICT_WON, now_ns)
         round_confirm(self, now_ns)
-    elif granted + pending < round_quorum(self):
-        if answered + pending < round_quorum(self):
+    elif not electorate_wins(electorate, self.granted | pending):
+        if not electorate_wins(electorate, answered | pending):
             round_close(self, VERDICT_UNREACHABLE, now_ns)
         elif self.operation_code == OPERATION_ACQUIRE or (
-            self.master_count - self.counts[VOTE_TAKEN] < round_quorum(self)
+            not electorate_wins(electorate, ~self.taken)
         ):
             round_close(self, VERDICT_TAKEN, now_ns)
-        elif pending == 0:
+        elif not pending:
             round_close(self, VERDICT_UNREACHABLE, now_ns)
 
 
@@ -550,8 +563,8 @@ cdef int round_wanted(Round self) noexcept:
     if self.needs_all or self.permits == 0 and (
         operation_is(self.operation_code, OPERATION_NEEDS_ALL)
     ):
-        return self.counts[VOTE_PENDING]
-    return max(1, round_quorum(self) - self.counts[VOTE_GRANTED])
+        return bit_count(round_pending(self))
+    return max(1, electorate_lacks(self.electorate, self.granted))
 
 
 cdef bint round_confirm(Round self, int64_t now_ns) noexcept:

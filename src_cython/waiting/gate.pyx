@@ -61,7 +61,7 @@ cdef int gate_send(
 ) except -1:
     # A round that goes to the gate alone. Nobody else can make one.
     cdef Round round = round_new(
-        operation, <bytes>keys[0], self.queues.waiter, terms, self.vote_count
+        operation, <bytes>keys[0], self.queues.waiter, terms, self.electorate
     )
     if len(keys) > 1:
         round.keys = keys
@@ -648,9 +648,7 @@ cdef int gate_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
         answers = ask.details[ask.gate]
         if len(answers) != 4 * len(ask.turn.asked):
             return 0
-    elif not (ask.cells[ask.gate].vote == VOTE_FAILED and (
-        ask.cells[ask.gate].answered_us
-    )):
+    elif not (set_has(ask.failed, ask.gate) and ask.answered_us[ask.gate]):
         return 0
     for queue, number in ask.turn.asked:
         if answers is not None and (ask.keys is None or answers[at] != TURN_REFUSED):

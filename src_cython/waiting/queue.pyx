@@ -518,8 +518,3 @@ cdef void round_on_gate_reply(Round self, int reply) noexcept:
 cdef bint round_is_refused(Round self) noexcept:
     # Whether the gate has refused it: somebody waits longer.
     return self.turn is not None and self.turn.gate_reply == GATE_REFUSED
-
-
-cdef inline int round_quorum(Round self) noexcept:
-    # Of the configured masters.
-    return self.master_count // 2 + 1

@@ -20,11 +20,12 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     # 0.1 s waits.
     cdef Master master
     cdef int64_t until_ns
-    if self.is_closed or release.counts[VOTE_PENDING] == 0:
+    if self.is_closed or not round_pending(release):
         return False
     if not release.is_repeated:
-        if release.gate < 0 or release.cells[release.gate].vote != VOTE_PENDING or (
-            not native_replaces(release, self.scripts)
+        if release.gate < 0 or not (
+            set_has(round_pending(release), release.gate)
+            and native_replaces(release, self.scripts)
         ):
             return False
         master = engine_at(self, release.gate, release.resource)
@@ -103,7 +104,7 @@ cdef bint turns_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
     cdef int gate = gate_master(self, grant.resource, now_ns)
     return (
         gate >= 0 and (grant.may_hold >> gate) & 1
-        and grant.cells[gate].vote in (VOTE_GRANTED, VOTE_PENDING)
+        and set_has(grant.granted | round_pending(grant), gate)
         and engine_at(self, gate, grant.resource).is_subscribed
         and grant.resource not in self.queues.by_resource
         and not wait_queues_are_until(self.queues.contended_ns, grant.resource, now_ns)
@@ -204,7 +205,7 @@ cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
     if not self.scripts.keeps_queues:
         return 0
     for master in self.masters:
-        if refused.cells[master.index].vote == VOTE_TAKEN and (
+        if set_has(refused.taken, master.index) and (
             master.state_code == MASTER_READY and master.may_queue
         ):
             at = master.index
@@ -520,7 +521,7 @@ cdef bint turns_wait_for_all(Engine self, Round round, int64_t now_ns) except -1
         if key in left and len(left) < len(round.keys) or turn.is_open:
             continue
         place = round_new(
-            OPERATION_ACQUIRE, key, round.token, round.terms, self.vote_count
+            OPERATION_ACQUIRE, key, round.token, round.terms, self.electorate
         )
         place.kind = KIND_SEVERAL      # nothing is handed on to it
         place.turn = turn_new(

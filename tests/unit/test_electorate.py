@@ -19,7 +19,6 @@ NOT_OF_MASTERS = re.compile(  # times, medians, and the middle of a search
 # the simulator finds by itself: if it asked the one on trial, it would find no fault.
 SPARED = {
     "src_cython/round/electorate.pyx": ["self.quorum = count // 2 + 1"],
-    "src_cython/waiting/queue.pyx": ["self.master_count // 2 + 1"],
     "src_cython/master/routes.pyx": ["len(self.known & ids)"],  # nodes of a cluster
     "fastredlock/testing/_sentinels.py": ["{sentinels // 2 + 1}"],
     "tests/sim/judge.py": ["len(standing) > len(self.servers) // 2"],

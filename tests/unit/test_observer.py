@@ -92,10 +92,11 @@ def test_names_of_the_values_are_those_of_the_documents() -> None:
 
 def test_lease_without_an_observer_is_no_larger_for_what_it_tells() -> None:
     # `attempts` and `waited` are read from the round; its fields fill no further block
-    # of the allocator (16 bytes, with those of the collector).
+    # of the allocator (16 bytes, with those of the collector). The votes of a round are
+    # five sets of 64 masters.
     assert "__dict__" not in dir(Lease)
     assert Lease.__basicsize__ - object.__basicsize__ <= 5 * 8
-    assert Round.__basicsize__ - object.__basicsize__ <= 224
+    assert Round.__basicsize__ - object.__basicsize__ <= 256
 
 
 def test_observer_when_a_method_is_the_bases_then_it_is_not_called() -> None:

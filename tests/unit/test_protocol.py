@@ -209,7 +209,7 @@ OF_ALL, AT_GATE = {"is_of_all": True}, {"is_at_gate": True}
         (ACQUIRE, b"_\r\n", Vote.TAKEN),  # RESP3
         (EXTEND, b":1\r\n", Vote.GRANTED),
         (EXTEND, b":0\r\n", Vote.TAKEN),
-        (EXTEND, b":2\r\n", Vote.TAKEN),  # gone: the same, but for people
+        (EXTEND, b":2\r\n", Vote.GONE),  # counts as taken
         (RELEASE, b":1\r\n", Vote.GRANTED),
         (RELEASE, b":0\r\n", Vote.TAKEN),
         (INSPECT, b"*2\r\n$-1\r\n:-2\r\n", Vote.GRANTED),

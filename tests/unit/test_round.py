@@ -256,7 +256,7 @@ def test_release_of_all_reaches_the_masters_that_may_hold_a_key() -> None:
     ("make", "match"),
     [
         *((partial(plain_round, each), "no such operation") for each in (-1, 4)),
-        *((partial(plain_round, 0, n), "master_count") for n in (-1, 0, 65)),
+        *((partial(plain_round, 0, n), "1 to 64") for n in (-1, 0, 65)),
         *(
             (partial(Terms, a, b, c), "negative")
             for a, b, c in permutations((-1, 0, 0))
@@ -276,7 +276,7 @@ def test_round_of_what_is_none_is_refused(
 # ---- votes that are none, and what a vote says
 
 
-@pytest.mark.parametrize("vote", [-1, Vote.PENDING, Vote.SILENT, 5])
+@pytest.mark.parametrize("vote", [-1, Vote.PENDING, Vote.SILENT, 6])
 def test_vote_that_is_no_answer_is_refused_and_changes_nothing(vote: int) -> None:
     round = new_round(3)
     with pytest.raises(RuntimeError, match="not an answer"):
