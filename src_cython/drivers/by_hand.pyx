@@ -116,7 +116,7 @@ def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
 def by_hand_outgoing(Engine engine not None, int index):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_master(engine, index).link
-    if engine.has_tls:
+    if engine.has_tls or engine.is_asking:
         engine_between_passes(engine, engine.started_ns)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
@@ -133,7 +133,7 @@ def by_hand_parting(Engine engine not None, int index):
 def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
     cdef int i
-    if engine.has_tls:
+    if engine.has_tls or engine.is_asking:
         engine_between_passes(engine, engine.started_ns)
     return [
         (i, by_hand_outgoing(engine, i)) for i in range(engine.master_count)

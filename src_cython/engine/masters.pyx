@@ -445,15 +445,16 @@ cdef list engine_warnings(Engine self):
 cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
     # Where nobody may read an error (by_source), a native command goes only where one
     # has been answered before: an ACL may forbid it.
-    if round.gate == self.index and (
+    cdef bint is_at_gate = round.gate == self.index and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
-    ):
+    )
+    if is_at_gate and (round.our_entry != OUR_ENTRY_NONE or by_source):
         return FORM_GATE
     if self.native != FORM_SCRIPT and native_replaces(round, self.scripts) and (
         self.native_is_proven or not by_source
     ):
         return self.native
-    return FORM_SCRIPT
+    return FORM_GATE if is_at_gate else FORM_SCRIPT
 
 
 cdef int engine_queue(
@@ -521,6 +522,12 @@ cdef int engine_queue_at(
         master_send_again(master, round, entry, now_ns)
     else:
         master_send(master, round, &forms[entry.form], entry, now_ns)
+        if round.our_entry == OUR_ENTRY_NONE and round.gate == master.index and (
+            form_is_native(entry.form)
+        ):
+            round.our_entry = OUR_ENTRY_ASKED
+            master.released.append(round)
+            self.is_asking = True
     if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
         master.clock.asked_at_ns = now_ns
         master_ask(master, ENTRY_TIME, (b"TIME",), now_ns)

@@ -571,6 +571,8 @@ cdef int engine_take_bytes(
         for resource in master.notified:
             turns_note_contended(self, resource, now_ns)
         master.notified = []
+    while master.awaited:
+        turns_notify(self, <Round>master.awaited.pop(), master.index, now_ns)
     while master.turns:
         turns_take(self, master, now_ns)
         engine_admit_opened(self, now_ns)
@@ -636,13 +638,24 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    return engine_between_passes(self, clock_ns()) if self.has_tls else 0
+    if self.has_tls or self.is_asking:
+        return engine_between_passes(self, clock_ns())
 
 
 cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
-    # What runs Python code, before the next write: logins are begun, and what was
-    # queued since the last write is encrypted.
+    # Before the next write: gates are asked who waits for what it releases natively.
+    # And what runs Python code: logins are begun, and what was queued since the last
+    # write is encrypted.
     cdef Master master
+    cdef bint collects
+    if self.is_asking:
+        collects = pass_begin()
+        try:
+            self.is_asking = False
+            for master in self.masters:
+                master_ask_queues(master, self.is_routed, now_ns)
+        finally:
+            pass_end(collects)
     for master in self.masters:
         if master.is_to_prepare:
             master_begin_preparing(master, now_ns)

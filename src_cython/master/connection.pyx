@@ -283,7 +283,7 @@ cdef int master_send_deferred(Master self, int64_t now_ns) except -1:
         if each.release.gate == self.index and notifying < NOTIFYING_MOST:
             entry.form = FORM_GATE
             notifying += 1
-            each.release.our_entry = OUR_ENTRY_AS_IS
+        each.release.our_entry = OUR_ENTRY_AS_IS
         master_send_again(self, each.release, entry, now_ns)
 
 
@@ -836,6 +836,7 @@ cdef int master_on_ready(Master self, Handshake handshake, int64_t now_ns) excep
     self.may_eval = "EVAL" not in handshake.rights.refused
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
     self.is_subscribed = False
+    self.released, self.asked, self.asks_from_ns = [], [], 0
     self.native = handshake.native
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone
     self.refused_until_ns = 0

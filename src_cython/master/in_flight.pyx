@@ -145,6 +145,7 @@ cdef enum:                   # why an entry has no round, or no vote
     ENTRY_REPLICATION = 5    # is it still the primary that it was?
     ENTRY_MARK = 6           # the marker, of other replicas by now
     ENTRY_ID = 7             # is it still a node of its cluster?
+    ENTRY_QUEUES = 8         # of keys that were released natively: are there any?
 
 cdef struct InFlightEntry:
     PyObject *round          # owned; NULL for what belongs to no round

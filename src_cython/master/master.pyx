@@ -203,7 +203,10 @@ cdef class Master:
     cdef int native                  # the form of its native commands (native)
     cdef bint native_is_proven       # one was answered on this connection
     cdef bint is_native_alone        # ...which runs no script
-    cdef int64_t gate_script_ns      # when it last ran one as a gate, or let one wait
+    cdef list released               # natively, as their gate: it is to be asked,
+    cdef list asked                  # or was, for each EXISTS: who waits for these?
+    cdef list awaited                # those for which somebody does, or may
+    cdef int64_t asks_from_ns        # it was late with that: until then no release asks
     cdef bint is_subscribed          # this connection is, to our channel
     cdef tuple leaving               # our name, as the argument of a release (gate)
     cdef list turns                  # resources for which it has notified us
@@ -272,6 +275,9 @@ cdef class Master:
         self.turns = []
         self.notified = []
         self.moved = []
+        self.released = []
+        self.asked = []
+        self.awaited = []
         self.lost_ids = []
         self.in_flight = InFlight()
         self.in_flight.master = index

@@ -72,7 +72,11 @@ cdef str odd_text(object reply):
 # it is an error as any other.
 
 
+cdef enum:
+    QUEUES_MOST = 32         # that are asked for together
+
 cdef bytes CHANNEL = b"fastredlock:waiter:"      # behind the key_prefix
+cdef bytes QUEUE = b"fastredlock:queue:"
 cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
 
 
@@ -106,6 +110,35 @@ cdef bint master_is_told(Master self, bytes push) except -1:
     if key.startswith((b"~", b"?")):
         key = key[1:]
     return self.routes.owner[routes_slot(key)] == self.node
+
+
+cdef int master_ask_queues(Master self, bint is_routed, int64_t now_ns) except -1:
+    # One EXISTS asks for all that were released in this write: mostly nobody waits. If
+    # there is a queue, the script follows for each, as this counts and does not name.
+    # With clusters the queues are asked for one by one: each is in a hash slot.
+    cdef int most = 1 if is_routed else QUEUES_MOST
+    cdef bytes prefix = self.scripts.name_prefix + QUEUE
+    cdef list asked
+    while self.released:
+        asked, self.released = self.released[:most], self.released[most:]
+        self.asked.append(asked)
+        names = [round_queue(<Round>each) for each in asked]
+        if is_routed:
+            names = [routes_tagged(<bytes>name) for name in names]
+        words = (b"EXISTS", *[prefix + <bytes>name for name in names])
+        master_ask(self, ENTRY_QUEUES, words, now_ns)
+
+
+cdef int master_on_queues(Master self, object reply) except -1:
+    # An error: the user may not ask. Then the scripts do, on this connection.
+    cdef Round release
+    if reply_is_error(reply):
+        self.asks_from_ns = NEVER_NS
+    for release in self.asked.pop(0):
+        if release.our_entry == OUR_ENTRY_ASKED:
+            release.our_entry = OUR_ENTRY_LEAVES
+            if type(reply) is not int or <object>reply > 0:
+                self.awaited.append(release)
 
 
 cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
@@ -256,7 +289,6 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         self.native_is_proven = True
     if entry.form == FORM_GATE:
         at_gate = reply[0] if type(reply) is list else reply
-        self.gate_script_ns = now_ns
         if round.turn is not None:
             round_on_gate_reply(round, at_gate)
         if round.operation_code == OPERATION_RELEASE and 2 <= at_gate < GATE_MOVED:
@@ -286,7 +318,7 @@ cdef int master_on_other_reply(
 ) except -1:
     if not reply_is_error(reply) and type(reply) is not (
         list if entry.purpose in (ENTRY_TIME, ENTRY_MARK)
-        else int if entry.purpose == ENTRY_KILL
+        else int if entry.purpose in (ENTRY_KILL, ENTRY_QUEUES)
         else bytes if entry.purpose in (ENTRY_LOAD, ENTRY_REPLICATION, ENTRY_ID)
         else None
     ):
@@ -295,6 +327,8 @@ cdef int master_on_other_reply(
         self.needs_review |= self.clock.on_time(reply, entry.sent_ns, now_ns)
     elif entry.purpose == ENTRY_SUBSCRIBE:
         return master_refuse_queue(self, reply_text(reply))
+    elif entry.purpose == ENTRY_QUEUES:
+        return master_on_queues(self, reply)
     elif entry.purpose == ENTRY_KILL:
         self.lost_ids = self.lost_ids[1:]
     elif entry.purpose == ENTRY_LOAD and reply_is_error(reply) and (
@@ -343,6 +377,9 @@ cdef int master_on_failed_reply(
             if text_is_for_good(error):
                 self.native = FORM_SCRIPT
             entry.form = FORM_SCRIPT
+            if round.our_entry == OUR_ENTRY_ASKED:
+                round.our_entry = OUR_ENTRY_LEAVES
+                entry.form = FORM_GATE
             entry.is_by_source = self.may_eval
             round_on_repeated(round)
             return master_send_again(self, round, entry, now_ns)

@@ -76,6 +76,13 @@ cdef int routes_slot(bytes key) noexcept:
     return crc % HASH_SLOTS
 
 
+cdef bytes routes_tagged(bytes name):
+    # In names of our own, as the scripts have it (_options/scripts).
+    cdef const char *text
+    cdef size_t size
+    return name if routes_tag_of(name, &text, &size) else b"{" + name + b"}"
+
+
 cdef str routes_refusal(object name):
     # Why a cluster cannot have this key, or these keys together; None: it can. Names of
     # our own have the key between braces (_options/scripts), so as to be in its slot.

@@ -268,7 +268,7 @@ cdef int command_of_gate(
         if round.fencing is not None:
             arguments += fencing_proposal(<Fencing>round.fencing)
     elif round.our_entry != OUR_ENTRY_AS_IS:
-        arguments = leaving if round.our_entry == OUR_ENTRY_LEAVES else (b"",)
+        arguments = leaving if round.our_entry >= OUR_ENTRY_LEAVES else (b"",)
     return command_script(
         out, scripts_of(scripts, round.operation_code, round.kind, ROLE_GATE),
         by_source, round.resource, keys, round.token, 0, arguments,
@@ -351,7 +351,8 @@ def encode_round(Round round not None, Scripts scripts not None, bint by_source=
 #
 # They mean what the scripts mean to the letter: no key is created, and one of another
 # type is an error. They cost the server less than half of it. The gate of a release is
-# sent its script all the same, which notifies the next in the queue as well.
+# sent its script, which notifies the next in the queue as well, if this client knows of
+# somebody who may wait (waiting/gate).
 #
 # Each connection asks for them in its handshake, never by a version: a fleet may be
 # mixed, and a proxy know other commands than the server behind it. An error that one of

@@ -44,6 +44,8 @@ cdef enum:                   # our entry at the gate of a release
     OUR_ENTRY_AS_IS = 0      # it may be another's by now: as it is
     OUR_ENTRY_STAYS = 1      # others wait in this process
     OUR_ENTRY_LEAVES = 2
+    OUR_ENTRY_NONE = 3       # nor has another process one, as far as is known here
+    OUR_ENTRY_ASKED = 4      # ...so it went natively, and the gate is asked for a queue
 
 
 @cython.final
@@ -107,7 +109,6 @@ cdef class Round:
     cdef public byte_bint needs_all      # closed by all answers or by time alone: of a
     #                                      release that reports on each
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
-    cdef byte_bint is_held               # ...it has its verdict, and waits for its gate
     cdef uint8_t our_entry               # what becomes of ours at its gate
     cdef uint8_t deleted_at              # a RELEASE: 1 + the master at which the one
     #                                      that follows it deleted the key; 0: none

@@ -11,6 +11,9 @@
 # for a while: that costs order, nothing else.
 
 
+cdef int64_t KNOWN_NS = 4_000_000_000      # longer than in contended_ns
+
+
 cdef int gate_master(Engine self, bytes resource, int64_t now_ns) noexcept:
     # Its index; -1: no master can be one, or no queue is kept.
     cdef Master master
@@ -46,13 +49,30 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
     # A release of one key notifies the next in the queue, by its script at the gate.
     # That of a lease notifies whatever key is there, and takes our entry out where
     # nobody waits here: the gate may never have confirmed the entry.
+    #
+    # Where this process knows of nobody who may wait, a native command deletes the key,
+    # and EXISTS asks behind it, in the same write, whether there is a queue. There is,
+    # or the answer is late (turns_hold): the script follows, and does all that it does.
+    # A client that dies in between has notified nobody: the first that waits finds the
+    # key free by its next question, as after a release by any other client. (Under a
+    # token that the caller may use again by then, nothing follows.)
     cdef WaitQueue queue
-    if release.keys is None:
-        queue = self.queues.by_resource.get(round_queue(release))
-        release.our_entry = OUR_ENTRY_STAYS if queue is not None and (
-            queue.rounds or wait_queue_is_trying(queue)
-        ) else OUR_ENTRY_LEAVES
-        release.gate = gate_master(self, round_queue(release), now_ns)
+    cdef bytes resource
+    if release.keys is not None:
+        return 0
+    resource = round_queue(release)
+    queue = self.queues.by_resource.get(resource)
+    release.gate = gate_master(self, resource, now_ns)
+    release.our_entry = OUR_ENTRY_LEAVES
+    if queue is not None:
+        if queue.rounds or wait_queue_is_trying(queue):
+            release.our_entry = OUR_ENTRY_STAYS
+    elif self.token_uses is None and release.gate >= 0 and (
+        now_ns >= engine_at(self, release.gate, resource).asks_from_ns
+    ) and not (
+        wait_queues_are_until(self.queues.contended_ns, resource, now_ns - KNOWN_NS)
+    ):
+        release.our_entry = OUR_ENTRY_NONE
 
 
 cdef int gate_send(

@@ -6,7 +6,7 @@
 
 cdef enum:
     HELD_LEAST_NS = 1_000_000
-    GATE_SCRIPT_NS = 100_000_000
+    GATE_LATE_NS = 100_000_000
 
 
 cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
@@ -16,37 +16,58 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     # long again as the quorum, so a frozen one keeps nobody waiting; one that connects
     # again, as long as the round. A close() waits for the replies itself.
     # Those released natively are a quorum before the gate replies that its scripts were
-    # flushed. A caller whose key is then idle never reads this: so one release in
-    # 0.1 s waits.
-    cdef Master master
+    # flushed, or that somebody waits. A caller that then rests never reads this: so it
+    # waits for its gate. Where that one is late, the script is sent unasked, and for a
+    # while no release asks or waits.
+    cdef Master master, gate = None
     cdef int64_t until_ns
-    if self.is_closed or not round_pending(release):
+    cdef bint is_asked = release.our_entry == OUR_ENTRY_ASKED
+    if release.operation_code != OPERATION_RELEASE or self.is_closed or not (
+        is_asked or round_pending(release)
+    ):
         return False
-    if not release.is_repeated:
-        if release.gate < 0 or not (
-            set_has(round_pending(release), release.gate)
-            and native_replaces(release, self.scripts)
+    if is_asked or release.gate >= 0 and native_replaces(release, self.scripts) and (
+        set_has(round_pending(release), release.gate)
+    ):
+        gate = engine_at(self, release.gate, release.resource)
+        if gate.state_code != MASTER_READY or gate.native == FORM_SCRIPT or (
+            now_ns < gate.asks_from_ns
         ):
-            return False
-        master = engine_at(self, release.gate, release.resource)
-        if not release.is_held and (
-            master.native == FORM_SCRIPT
-            or release.closed_ns - master.gate_script_ns <= GATE_SCRIPT_NS
-        ):
-            return False
-        release.is_held = True
-        master.gate_script_ns = now_ns
-    until_ns = min(release.deadline_ns, release.closed_ns + max(
-        2 * (release.closed_ns - release.opened_ns), <int64_t>HELD_LEAST_NS
-    ))
-    for master in self.masters:
-        if release in master.in_flight.unanswered:
-            until_ns = release.deadline_ns
-    if now_ns >= until_ns:
-        return False
-    self.held.append(release)
-    counters_note_due(self.counters, until_ns)
-    return True
+            gate = None
+    if release.is_repeated or gate is not None:
+        until_ns = min(release.deadline_ns, release.closed_ns + max(
+            2 * (release.closed_ns - release.opened_ns), <int64_t>HELD_LEAST_NS
+        ))
+        for master in self.masters if release.is_repeated else ():
+            if release in master.in_flight.unanswered:
+                until_ns = release.deadline_ns
+        if now_ns < until_ns:
+            self.held.append(release)
+            counters_note_due(self.counters, until_ns)
+            return True
+        if gate is not None:
+            gate.asks_from_ns = now_ns + GATE_LATE_NS
+    if is_asked:
+        turns_notify(self, release, release.gate, now_ns)
+    return False
+
+
+cdef int turns_notify(
+    Engine self, Round release, int gate, int64_t now_ns
+) except -1:
+    # By its script, behind a release that has notified nobody there. Nobody waits for
+    # the reply: so by source.
+    cdef Round notifying
+    release.our_entry = OUR_ENTRY_LEAVES
+    if engine_at(self, gate, release.resource).state_code != MASTER_READY:
+        return 0
+    notifying = engine_new_release(self, release, release.terms)
+    gate_notify(self, notifying, now_ns)
+    notifying.gate = <int8_t>gate
+    notifying.may_hold = set_of(gate)
+    notifying.lease_state = release
+    self.is_notifying = True
+    return engine_queue(self, notifying, notifying.may_hold, True, now_ns)
 
 
 # --- idle keys ------------------------------------------------------------------------
@@ -204,6 +225,9 @@ cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
     cdef int at = -1
     if not self.scripts.keeps_queues:
         return 0
+    for key in refused.keys or (refused.resource,):      # others may wait (gate_notify)
+        met = max(now_ns, <int64_t>self.queues.contended_ns.get(key, 0))
+        wait_queues_remember(self.queues.contended_ns, <bytes>key, met)
     for master in self.masters:
         if set_has(refused.taken, master.index) and (
             master.state_code == MASTER_READY and master.may_queue
@@ -317,8 +341,8 @@ cdef int turns_open_slot(
 cdef int turns_take_moved(Engine self, Master master, int64_t now_ns) except -1:
     # By scripts of the gate that have set or released a key there. The next gate
     # notifies who waits for a release; not under a token that the caller may use again
-    # by now. Nobody waits for its reply: so by source.
-    cdef Round round, notifying
+    # by now.
+    cdef Round round
     cdef int gate
     for round in master.moved:
         resource = round_queue(round)
@@ -328,12 +352,7 @@ cdef int turns_take_moved(Engine self, Master master, int64_t now_ns) except -1:
             self.token_uses is None
         ):
             turns_note_contended(self, resource, now_ns)
-            notifying = engine_new_release(self, round, round.terms)
-            gate_notify(self, notifying, now_ns)
-            self.is_notifying = True
-            notifying.may_hold = <uint64_t>1 << gate
-            notifying.lease_state = round
-            engine_queue(self, notifying, notifying.may_hold, True, now_ns)
+            turns_notify(self, round, gate, now_ns)
     master.moved = []
 
 

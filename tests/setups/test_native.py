@@ -165,21 +165,21 @@ def test_server_when_it_has_no_memory_left_then_extends_and_releases(
         place.server.config_set("maxmemory", 0)
 
 
-def test_server_that_has_the_command_is_asked_by_it_and_a_gate_by_script(
+def test_server_that_has_the_command_is_asked_by_it_and_once_in_a_write_who_waits(
     place: Place, locks: FastRedlock
 ) -> None:
     if place.kind not in COMMANDS:
         pytest.skip("asks by script")
-    before = place.counts("evalsha")
+    before = place.counts("evalsha") + place.counts("eval")
     for lease in locks.acquire_each([f"{KEY}:{i}" for i in range(20)]):
         granted(lease).extend(10)
-    assert place.counts("evalsha") == before
-    before += place.counts("eval")
     for _ in range(20):
         granted(locks.acquire(KEY)).release()
+    assert place.counts("exists") == 20
     assert locks.release_each(locks.acquire_each([f"{KEY}:a", f"{KEY}:b"]))
-    assert place.counts("evalsha") + place.counts("eval") == before + 22
-    assert place.counts(COMMANDS[place.kind]) == 0
+    assert place.counts("exists") == 21
+    assert place.counts("evalsha") + place.counts("eval") == before
+    assert place.counts(COMMANDS[place.kind]) == 22
 
 
 @pytest.fixture(params=[1, 3])
@@ -191,7 +191,7 @@ def native_urls(request: pytest.FixtureRequest) -> Iterator[list[str]]:
         yield list(masters.urls)
 
 
-def test_masters_that_are_no_gate_are_released_by_the_command(
+def test_masters_are_released_by_the_command_and_the_gate_is_asked_who_waits(
     native_urls: list[str], make_locks: MakeLocks, raw: Raw
 ) -> None:
     locks = connected(make_locks(native_urls))
@@ -205,8 +205,9 @@ def test_masters_that_are_no_gate_are_released_by_the_command(
     for each in masters:
         for name, stats in each.info("commandstats").items():
             counted[name.removeprefix("cmdstat_")] += stats["calls"]
-    assert counted["evalsha"] == 20
-    assert counted["delifeq"] + counted["delex"] == 20 * (len(masters) - 1)
+    assert counted["evalsha"] == 0
+    assert counted["exists"] == 20
+    assert counted["delifeq"] + counted["delex"] == 20 * len(masters)
 
 
 # A process that waits asks again by itself, after 250 ms.

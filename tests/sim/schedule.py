@@ -135,6 +135,7 @@ class Schedule:
         most = fleet.choice((b"", DELIFEQ, DELEX))
         server.model.native = most or draw.choice((b"", DELIFEQ, DELEX))
         server.is_native_forbidden = draw.random() < 0.1
+        server.is_exists_forbidden = draw.random() < 0.1
 
     def _new_process(self, index: int) -> Process:
         draw = self.world.random

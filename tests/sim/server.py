@@ -49,6 +49,7 @@ class Server:
         self.is_old = False  # before Redis 6: no HELLO
         self.is_without_queues = False  # its ACL forbids SUBSCRIBE
         self.is_native_forbidden = False  # by its ACL, which SET ... IFEQ is not
+        self.is_exists_forbidden = False  # by its ACL
         self.is_down = False
         self.is_compare_broken = False  # release deletes whatever is there
         self.paused_until_ns = 0
@@ -138,6 +139,7 @@ class Server:
         if name == b"HELLO":
             return UNKNOWN_HELLO if self.is_old else b""
         is_forbidden = self.is_without_queues and name == b"SUBSCRIBE"
+        is_forbidden |= self.is_exists_forbidden and name == b"EXISTS"
         if is_forbidden or (self.is_native_forbidden and name == self.model.native):
             return FORBIDDEN
         return b""

@@ -927,3 +927,16 @@ def test_release_in_clusters_when_it_is_native_then_waits_for_its_gate() -> None
     assert not release.is_finished
     clusters.answer(gate, T0 + S)
     assert release.is_finished
+
+
+def test_queues_of_clusters_are_asked_for_one_by_one_in_the_slots_of_their_keys() -> (
+    None
+):
+    clusters = Clusters("xyz")
+    names = [b"{foo}", b"x{foo}", b"{{foo}", *(b"{%d}" % i for i in range(6))]
+    for key in (b"foo", b"x{foo}", b"{foo", *(b"%d" % i for i in range(6))):
+        lease = clusters.engine.new_adopted(key, b"token", TERMS)
+        hand.submit(clusters.engine, clusters.engine.new_release(lease, TERMS), T0)
+    sent = [hand.commands_in(hand.outgoing(clusters.engine, i)) for i in (3, 4, 5)]
+    asked = [words[1:] for each in sent for words in each if words[0] == b"EXISTS"]
+    assert sorted(asked) == sorted([b"fastredlock:queue:" + name] for name in names)

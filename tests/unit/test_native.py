@@ -14,7 +14,16 @@ from fastredlock._options.scripts import (
     RELEASE_SHA1,
 )
 from tests.support import by_hand as hand
-from tests.support.by_hand import MS, NO_NATIVE, TERMS, TIME_REPLY, begin, bulk, said_of
+from tests.support.by_hand import (
+    MS,
+    NO_NATIVE,
+    TERMS,
+    TIME_REPLY,
+    S,
+    begin,
+    bulk,
+    said_of,
+)
 from tests.support.gate_by_hand import GATE, KEY, LAST, NEXT, TELL, Gate, Gates
 
 NOW = hand.START_NS + MS
@@ -186,34 +195,109 @@ def test_rounds_of_several_keys_go_by_script_and_an_acquire_stays_a_set_nx() -> 
 TELLING = scripts.RELEASE_AND_NOTIFY
 
 
+ASKED = [b"EXISTS", b"fastredlock:queue:" + KEY]
+
+
+def heard_natively(gates: Gates, release: Round) -> list[list[bytes]]:
+    """Let the others confirm what the gate was sent natively; list what that was."""
+    for each in (NEXT, LAST):
+        gates.hear(each)
+        gates.say(each, b":1\r\n")
+    assert release.verdict is Verdict.WON
+    return gates.hear(GATE)
+
+
 @pytest.mark.parametrize(("native", "name"), [(VALKEY, b"DELIFEQ"), (REDIS, b"DELEX")])
-def test_gate_is_sent_the_script_and_the_others_the_native_command(
+def test_gate_where_nobody_is_known_to_wait_is_asked_behind_the_native_command(
     native: bytes, name: bytes
 ) -> None:
     gates = Gates(native=native)
-    lease = gates.take()
-    release = gates.release(lease)
-    (asked,) = gates.hear(GATE)
-    assert (asked[0], asked[1], asked[3:5]) == (b"EVALSHA", TELL, [KEY, lease.token])
-    for each in (NEXT, LAST):
-        assert [words[0] for words in gates.hear(each)] == [name]
-        gates.say(each, b":1\r\n")
-    assert release.verdict is Verdict.WON
+    release = gates.release(gates.take())
+    deleted, asked = heard_natively(gates, release)
+    assert (deleted[0], asked) == (name, ASKED)
+    assert not release.is_finished  # its caller reads nothing once it has ended
+    gates.say(GATE, b":1\r\n:0\r\n")
+    assert release.is_finished
+    assert gates.hear(GATE) == []
 
 
-def test_one_release_in_a_while_waits_for_its_gate_which_may_lack_the_script() -> None:
+NOT_ALLOWED = b"-NOPERM User u has no permissions to run the 'exists' command\r\n"
+
+
+@pytest.mark.parametrize(
+    ("answer", "later_ns"), [(b":1\r\n", 4 * S), (NOT_ALLOWED, 60 * S)]
+)
+def test_gate_that_has_a_queue_is_sent_the_script_and_from_then_on_at_once(
+    answer: bytes, later_ns: int
+) -> None:
     gates = Gates(native=VALKEY)
-    for is_waited_for in (True, False):
+    release = gates.release(lease := gates.take())
+    heard_natively(gates, release)
+    gates.say(GATE, b":1\r\n" + answer)
+    assert release.is_finished
+    (told,) = gates.hear(GATE)
+    assert told[:5] == [b"EVAL", TELLING, b"1", KEY, lease.token]
+    gates.say(GATE, b":3\r\n")
+    gates.pass_time(later_ns)
+    gates.release(gates.take())
+    assert [words[:2] for words in gates.hear(GATE)] == [[b"EVALSHA", TELL]]
+
+
+def met_taken() -> Gates:
+    """Let a single try find the lock taken, a while ago."""
+    gates = Gates(native=VALKEY)
+    taken = gates.new_round()
+    hand.submit(gates.engine, taken, gates.now_ns)
+    gates.answer_all(b"_\r\n")
+    assert taken.verdict is Verdict.TAKEN
+    gates.answer_all()  # its recall
+    gates.pass_time(3 * S)
+    return gates
+
+
+def test_gate_of_a_name_that_was_met_taken_is_sent_the_script() -> None:
+    gates = met_taken()
+    gates.release(gates.take())
+    assert [words[:2] for words in gates.hear(GATE)] == [[b"EVALSHA", TELL]]
+
+
+def test_gate_is_asked_once_for_all_that_one_write_releases() -> None:
+    gate = Gate(native=VALKEY)
+    keys = [b"%03d" % i for i in range(40)]
+    leases = [gate.take(each) for each in keys]
+    releases = [gate.release(each) for each in leases]
+    names = [b"fastredlock:queue:" + each for each in keys]
+    *_, some, rest = hand.commands_in(gate.hear())
+    assert (some, rest) == ([b"EXISTS", *names[:32]], [b"EXISTS", *names[32:]])
+    gate.say(b":1\r\n" * 40 + b":0\r\n:1\r\n")  # it counts, and does not name
+    assert all(release.is_finished for release in releases)
+    assert gate.hear().count(TELLING) == 8
+
+
+def test_gate_that_is_late_is_sent_the_script_and_for_a_while_nobody_waits_for_it() -> (
+    None
+):
+    gates = Gates(native=VALKEY)
+    release = gates.release(gates.take())
+    heard_natively(gates, release)
+    gates.pass_time(MS)
+    assert release.is_finished
+    assert [words[:2] for words in gates.hear(GATE)] == [[b"EVAL", TELLING]]
+    gates.say(GATE, b":1\r\n:1\r\n:3\r\n")  # its answers do no harm
+    assert gates.hear(GATE) == []
+    for later_ns, is_asked in ((6 * S, True), (0, False), (101 * MS, True)):
+        gates.pass_time(later_ns)
         release = gates.release(gates.take())
-        for each in (NEXT, LAST):
-            gates.say(each, b":1\r\n")
-        assert release.is_finished is not is_waited_for
+        sent = heard_natively(gates, release)
+        assert (ASKED in sent, release.is_finished) == (is_asked, not is_asked)
         gates.pass_time(MS)
         assert release.is_finished
-        gates.say(GATE, b":1\r\n")
-        for each in range(3):
-            gates.hear(each)
-    gates.pass_time(101 * MS)
+        gates.say(GATE, b":1\r\n:0\r\n" if is_asked else b":1\r\n")
+        gates.answer_all()
+
+
+def test_gate_that_lost_its_scripts_is_waited_for() -> None:
+    gates = met_taken()
     lease = gates.take()
     release = gates.release(lease)
     gates.hear(GATE)
@@ -233,7 +317,7 @@ def test_native_command_that_is_refused_is_repeated_as_the_script_of_no_gate(
 ) -> None:
     # Seen: "gone", of a lock that nobody else had deleted (seed 2014491): behind the
     # release of the queue that has moved the repeated one finds nothing.
-    gates = Gates(native=VALKEY)
+    gates = met_taken()
     release = gates.release(gates.take())
     for each in (GATE, NEXT, LAST):
         gates.hear(each)
@@ -245,6 +329,18 @@ def test_native_command_that_is_refused_is_repeated_as_the_script_of_no_gate(
         gates.say(LAST, b":0\r\n")
     gates.say(NEXT, b":1\r\n:0\r\n" if is_moved else b":1\r\n")
     assert release.verdict is Verdict.WON
+
+
+def test_native_command_that_its_gate_refuses_is_repeated_as_its_script() -> None:
+    gate = Gate(native=VALKEY)
+    release = gate.release(gate.take())
+    gate.hear()
+    gate.say(NOPERM)
+    assert bulk(b"EVAL") + bulk(TELLING) in gate.hear()
+    gate.say(b":0\r\n")  # EXISTS: before the key was deleted
+    assert not release.is_finished
+    gate.say(b":2\r\n")
+    assert (release.verdict, gate.hear()) == (Verdict.WON, b"")
 
 
 @pytest.mark.parametrize("native", [VALKEY, NO_NATIVE])
