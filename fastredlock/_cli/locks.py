@@ -18,8 +18,6 @@ from fnmatch import fnmatchcase
 from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
-import hiredis
-
 from .. import ReleaseStatus, Vote
 from .._core import has_quorum
 from .._options.keys import OWN, RESERVED, used_in
@@ -28,7 +26,7 @@ from .._options.scripts import INSPECT, with_prefix, with_tags
 from .._options.settings import TAKES_NO_LOCKS
 from .._reports.votes import MasterVote, reading_of
 from . import CommandError, Status
-from .connection import Connection, ServerError, shards_of
+from .connection import Server, ServerError, need_redis_py, shards_of
 from .holding import Holding, Slots, lock_or_slots
 from .parser import (
     MASTERS_END,
@@ -220,6 +218,7 @@ def list_(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     options = given_options(asked)
+    need_redis_py()
     # Wrong options are refused before any I/O.
     new_locks({**options, "max_ttl": TAKES_NO_LOCKS}).close()
     with closing(Scan(options, asked.pattern)) as scan:
@@ -315,7 +314,7 @@ class Scan:
 
     def close(self) -> None:
         for master in self._masters:
-            master.close()
+            master.server.close()
 
     def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
         votes: dict[str, MasterVote] = {}  # of a cluster, that of the key's node
@@ -339,9 +338,9 @@ def _shards(endpoint: Endpoint, prefix: bytes) -> list[_Master]:
     """Return the primaries of a cluster, all by its name; or the one master."""
     try:
         nodes = [node for node, _ in shards_of(endpoint)]
-        return [_Master(node, endpoint.name, prefix) for node in nodes]
     except ServerError as error:
         return [_Master(endpoint, endpoint.name, prefix, str(error))]
+    return [_Master(node, endpoint.name, prefix) for node in nodes]
 
 
 class _Master:
@@ -352,8 +351,8 @@ class _Master:
     ) -> None:
         self.name = name
         self.failure = failure
-        self._endpoint = endpoint
-        self._connection: Connection | None = None
+        self.place = f" at {endpoint.name[8:]}" if endpoint.seeds else ""
+        self.server = Server(endpoint)
         self._cursor = b""  # from the start
         source = with_tags(INSPECT) if endpoint.seeds else INSPECT
         inspect = with_prefix(source, prefix).replace(b"KEYS[1]", b"key")
@@ -372,11 +371,8 @@ class _Master:
         if not self.has_more:
             return []
         options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
-        reply = self._ask("SCAN", self._cursor or b"0", *options)
-        if reply is None:
-            return []
-        names: list[bytes]
-        self._cursor, names = reply
+        reply = self._ask("+scan", "SCAN", self._cursor or b"0", *options)
+        self._cursor, names = reply or (b"0", [])
         return names
 
     def inspect(self, names: list[bytes]) -> list[object]:
@@ -385,31 +381,17 @@ class _Master:
         for start in range(0, len(names), INSPECTED):
             part = names[start : start + INSPECTED]
             # Not as KEYS, which have to be of one hash slot.
-            found += self._ask("EVAL", self._script, 0, *part) or ()
+            found += self._ask("+eval +get +pttl", "EVAL", self._script, 0, *part)
         return found if not self.failure else [self.failure] * len(names)
 
-    def _ask(self, *words: object) -> Any:
-        """Return the reply; None where it fails, or has failed: see `failure`."""
-        if self.failure:
-            return None
+    def _ask(self, rights: str, *words: object) -> Any:
+        """Return the reply; () if it fails, or has failed: see `failure`."""
         try:
-            if self._connection is None:
-                self._connection = Connection(self._endpoint)
-            reply = self._connection.ask(*words)
+            return () if self.failure else self.server.ask(*words)
         except ServerError as error:
-            self.failure = str(error)
-            if self._endpoint.seeds:
-                self.failure += f" at {self._endpoint.name.removeprefix('cluster:')}"
-            return None
-        if isinstance(reply, hiredis.ReplyError):
-            grant = "scan" if words[0] == "SCAN" else "eval +get +pttl"
-            self.failure = f"{words[0]}: {reply} (grant its user +{grant})"
-            return None
-        return reply
-
-    def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+            remedy = f" (grant its user {rights})" * ("permission" in str(error))
+            self.failure = f"{error}{remedy}{self.place}"
+            return ()
 
 
 def is_lock(name: bytes) -> bool:

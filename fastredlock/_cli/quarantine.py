@@ -16,7 +16,7 @@ from .._options.settings import TAKES_NO_LOCKS
 from ..errors import QuorumUnreachableError
 from . import CommandError, Status
 from .check import MARKERS, QUARANTINE
-from .connection import Connection, ServerError, shards_of
+from .connection import Server, ServerError, need_redis_py, shards_of
 from .parser import MASTERS_END, Parser, agrees, given_options, new_locks
 
 _DESCRIPTION = """\
@@ -43,6 +43,7 @@ def main(words: Sequence[str]) -> int:
     parser.add_masters()
     asked = parser.parse_args(words)
     options = given_options(asked)
+    need_redis_py()
     if not asked.lift:
         new_locks({**options, "max_ttl": TAKES_NO_LOCKS}).close()
     elif "max_ttl" not in options:
@@ -66,8 +67,8 @@ def _is_well(master: Endpoint, is_lifted: bool, tag: str | None = None) -> bool:
         if tag is None:
             shards = shards_of(master)
             return all([_is_well(each, is_lifted, its) for each, its in shards])
-        with Connection(master) as connection:
-            text = _state(connection, tag, is_lifted)
+        with Server(master) as server:
+            text = _state(server, tag, is_lifted)
     except ServerError as error:
         print(f"{master.name}  {error}")
         return False
@@ -75,16 +76,16 @@ def _is_well(master: Endpoint, is_lifted: bool, tag: str | None = None) -> bool:
     return text == WELL or not is_lifted
 
 
-def _state(connection: Connection, tag: str, is_lifted: bool) -> str:
-    info, quarantine = ServerInfo(connection.need("INFO")), QUARANTINE + tag
+def _state(server: Server, tag: str, is_lifted: bool) -> str:
+    info, quarantine = ServerInfo(server.ask("INFO")), QUARANTINE + tag
     run_id = (info.run_id or "-").encode()
     if info.refusal() is not None:
         raise ServerError(info.refusal())
     if is_lifted:
-        connection.need("SET", f"{quarantine}:lifted", run_id)
-        connection.need("DEL", quarantine)
-    left_ms = connection.need("PTTL", quarantine)
-    marks = [connection.need("GET", name + tag) or b"" for name in MARKERS]
+        server.ask("SET", f"{quarantine}:lifted", run_id)
+        server.ask("DEL", quarantine)
+    left_ms = server.ask("PTTL", quarantine)
+    marks = [server.ask("GET", name + tag) or b"" for name in MARKERS]
     if left_ms > 0:
         return f"in quarantine for {left_ms / 1e3:.1f} s"
     if not any(mark.startswith(run_id) for mark in marks):

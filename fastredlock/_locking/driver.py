@@ -144,11 +144,10 @@ def new_engine(settings: Settings) -> Engine:
         )
     refuse_eventlet()
     in_cluster = any(endpoint.seeds for endpoint in settings.endpoints)
+    release, prefix = settings.release_script, settings.key_prefix
     engine = Engine(
         settings.endpoints,
-        new_scripts(
-            settings.release_script, settings.fencing, settings.key_prefix, in_cluster
-        ),
+        new_scripts(release, settings.fencing, prefix, in_cluster, settings.only_looks),
         settings.connect_timeout_ns,
         tuple(map(context_of, settings.endpoints)),
         settings.max_ttl_ns,
@@ -156,7 +155,7 @@ def new_engine(settings: Settings) -> Engine:
         tokens_are_given=settings.token_source is None,
         servers_may_be_same=settings.servers_may_be_same,
         preparers=tuple(map(preparer_of, settings.endpoints)),
-        key_prefix=settings.key_prefix,
+        key_prefix=prefix,
         key_error=ConfigurationError,
     )
     engine.cohort_ns = settings.cohort_ns
@@ -168,6 +167,7 @@ def new_scripts(
     is_fencing: bool,
     prefix: bytes = b"",
     in_cluster: bool = False,
+    only_looks: bool = False,
 ) -> Scripts:
     """Return the scripts of an engine, with the prefix in all names.
 
@@ -182,6 +182,8 @@ def new_scripts(
         named.pop("take_turn", None)
         named["release"] = scripts.hashed(given_release)
         named["probe"] = scripts.hashed(scripts.PROBE_CALL)
+    if only_looks:
+        named["marker"] = scripts.hashed(scripts.WITHOUT_SET + named["marker"].source)
     return Scripts(named, given_release is None, prefix)
 
 

@@ -379,11 +379,12 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         key = encode_resource(resource)
         return engine.new_round(INSPECT, key, b"-", settings.default_terms)
 
-    def _ping(self, timeout: float) -> Round:
+    def _ping(self, timeout: float, begin: bytes = b"") -> Round:
         settings = self._driver.settings
         left_ns = positive_ns("timeout", timeout)
         ask_ns = min(settings.default_terms.timeout_ns, left_ns // 2)
-        return self._driver.engine.new_ping(PROBE, Terms(PROBE_MS, 0, ask_ns), left_ns)
+        terms = Terms(PROBE_MS, 0, ask_ns)
+        return self._driver.engine.new_ping(begin + PROBE, terms, left_ns)
 
     def _check_connected(self, began_ns: int) -> None:
         driver = self._driver

@@ -33,6 +33,11 @@ TAGGED = b"""local function tagged(name)
   return "{" .. name .. "}"
 end
 """
+# Before a script: it changes nothing, and answers as if it had.
+WITHOUT_SET = b"""local redis = setmetatable({call = function(name, ...)
+  if name ~= "set" then return redis.call(name, ...) end
+end}, {__index = redis})
+"""
 PROBE_CALL = b"return 1"  # for a release script of others, whose commands are not known
 
 

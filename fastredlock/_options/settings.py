@@ -78,6 +78,12 @@ NO_EXPIRY = NoExpiry("inf")
 TAKES_NO_LOCKS: float = NoExpiry("nan")
 
 
+class OnlyLooks(float):
+    """A max_ttl of a client that keeps no marker and begins no quarantine."""
+
+    __slots__ = ()
+
+
 class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
 
@@ -129,6 +135,7 @@ class Settings:
         elif max_ttl is None:
             refuse_unguarded(self.endpoints)
         self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
+        self.only_looks: bool = isinstance(max_ttl, OnlyLooks)
         self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
         self.new_token: Callable[[], bytes]
         self.token_source: TokenSource | None = None  # None: new_token is given
@@ -156,10 +163,8 @@ class Settings:
         self.observer: object | None = observer
         self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms: Terms = self._new_terms(ttl)
-        count = len(self.endpoints)
-        if count % 2 == 0:
-            text = "%d masters survive the loss of %d, as %d would: use an odd number"
-            warn(text, count, count - Electorate(count).quorum, count - 1)
+        if text := of_even_number(len(self.endpoints)):
+            warn("%s", text)
 
     def _checked_linger_ns(self, linger: float) -> int:
         seconds = number_in("linger", linger, 0, LONGEST_LINGER, ALLOWED_LINGER)
@@ -241,6 +246,13 @@ class Settings:
     def drift_ns(self, ttl_ms: int) -> int:
         """Return how far the clocks may differ in a ttl, as on the Redlock page."""
         return int(ttl_ms * NS_PER_MS * self.drift_factor) + FIXED_DRIFT_NS
+
+
+def of_even_number(count: int) -> str | None:
+    """Return the advice for an even number of masters."""
+    survived, fewer = count - Electorate(count).quorum, count - 1
+    text = f"{count} masters survive the loss of {survived}, as {fewer} would: "
+    return None if count % 2 else text + "use an odd number"
 
 
 def refuse_unguarded(endpoints: tuple[Endpoint, ...]) -> None:

@@ -3,29 +3,26 @@
 from __future__ import annotations
 
 import json
-import re
-import socket
-import struct
+import subprocess
+import sys
 from collections.abc import Iterator
 from unittest.mock import MagicMock
 
 import pytest
 
-from fastredlock import FastRedlock
-from fastredlock._cli.connection import Connection, ServerError
-from fastredlock._options.masters import Endpoint
+from fastredlock._cli.connection import Server, ServerError
+from fastredlock._options.masters import Endpoint, TLSSettings
 from fastredlock.testing import LocalCluster, LocalMasters, LocalSentinels
 from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import HTTP_REFUSAL, FakeServer, Stranger
 from tests.support.fixtures import Raw, Servers
 from tests.support.keys import set_all
+from tests.support.processes import environment_of_children
 
 from .conftest import Call, as_user
 
 SAFE = ("--appendonly", "yes", "--appendfsync", "always")
-LEAST = "+set +get +del +pexpire +eval +evalsha"
-TURNS = "+subscribe +publish +time +exists +pttl +pexpire +@sortedset"
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +45,7 @@ def test_check_when_nothing_is_wrong_then_says_so_and_leaves_nothing(
     assert status == 0
     assert out.startswith("OK: 3 of 3 masters can vote\n")
     assert out.count("nothing found") == 3
-    assert [raw(url).dbsize() for url in three.urls] == [0, 0, 0]
+    assert [raw(url).keys() for url in three.urls] == [[], [], []]
 
 
 def test_check_when_asked_for_json_then_has_each_master_and_its_findings(
@@ -79,11 +76,10 @@ LATER = ("--appendonly", "yes", "--appendfsync", "everysec")
         ((), 1, ": does not write each lock to a disk (appendonly no)"),
         (LATER, 1, ": writes to its disk later (appendfsync everysec)"),
         ((*SAFE, "--cluster-enabled", "yes"), 2, ": is a cluster node"),
-        ((*SAFE, "--min-replicas-to-write", "1"), 1, "refuses SET (NOREPLICAS"),
+        ((*SAFE, "--min-replicas-to-write", "1"), 1, ": NOREPLICAS"),
         ((*SAFE, "--requirepass", "pw"), 1, "no vote: 127.0.0.1:"),
         ((*SAFE, "--rename-command", "EVALSHA", ""), 1, "s (EVALSHA: ERR unknown"),
         ((*SAFE, "--rename-command", "GET", ""), 1, "cannot release locks (GET: ERR"),
-        ((*SAFE, "--rename-command", "PTTL", ""), 1, "holders() and `fastredlock who`"),
     ],
 )
 def test_check_when_one_of_three_is_set_up_wrong_then_says_what(
@@ -123,14 +119,15 @@ def test_check_when_one_is_a_replica_then_it_cannot_vote(
             assert said in out
 
 
-def test_check_when_two_urls_are_one_server_then_both_are_told(
+def test_check_when_two_urls_are_one_server_then_one_of_them_has_no_vote(
     call: Call, three: LocalMasters
 ) -> None:
     twice = three.urls[0].replace("127.0.0.1", "localhost")
     status, out = check(call, *three.urls[:2], twice)
     assert status == 2
     assert out.startswith("CRITICAL: 2 of 3 masters can vote\n")
-    assert out.count(": is the same server as ") == 2
+    assert out.count("critical: 127.0.0.1:") + out.count("critical: localhost:") == 1
+    assert out.count(": is the same server as ") == 1
 
 
 def test_check_when_masters_listen_on_unix_sockets_then_they_are_asked_there(
@@ -153,7 +150,7 @@ def test_check_when_masters_are_away_then_counts_those_that_are_left(
     masters.stop(0)
     status, out = check(call, *masters.urls[:3])
     assert (status, out.splitlines()[0]) == (1, "WARNING: 2 of 3 masters can vote")
-    assert ": cannot connect: Connection refused" in out
+    assert ": connection refused" in out
     masters.stop(1)
     status, out = check(call, *masters.urls[:3])
     assert (status, out.splitlines()[0]) == (2, "CRITICAL: 1 of 3 masters can vote")
@@ -162,9 +159,12 @@ def test_check_when_masters_are_away_then_counts_those_that_are_left(
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        (b"-DENIED Redis is running in protected mode\r\n", "DENIED Redis is running"),
+        (
+            b"-DENIED Redis is running in protected mode\r\n",
+            "HELLO: DENIED Redis is",
+        ),
         (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS: use rediss:// for this master"),
-        (HTTP_REFUSAL, "answers, but not as a Redis server"),
+        (HTTP_REFUSAL, "speaks something else than RESP"),
     ],
 )
 def test_check_when_a_server_answers_otherwise_then_says_how(
@@ -177,100 +177,63 @@ def test_check_when_a_server_answers_otherwise_then_says_how(
     assert f"no vote: {host}:{port}: {said}" in out.splitlines()[-1]
 
 
-def test_question_when_the_server_has_refused_us_and_closed_then_has_its_reason() -> (
-    None
-):
-    """Seen: "Broken pipe". The end without a linger fails our write."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        endpoint = Endpoint("127.0.0.1", server.getsockname()[1])
-        with Connection(endpoint) as connection:
-            with server.accept()[0] as accepted:
-                at_once = struct.pack("ii", 1, 0)
-                accepted.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, at_once)
-                accepted.sendall(b"-DENIED Redis is running in protected mode\r\n")
-            with pytest.raises(ServerError, match="DENIED Redis is running"):
-                connection.ask("INFO")
-
-
 # --- rights ---------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("rules", "level", "said"),
+    ("rules", "status", "said"),
     [
-        ("+@all ~*", "", ""),
-        ("+@all -evalsha ~*", "no vote|warning", "EVALSHA"),  # or has native releases
-        ("+@all -del ~*", "no vote", "so it gets no vote: grant +get +del"),
-        ("+@all -pexpire ~*", "warning", "cannot extend leases|leases cannot be ext"),
-        ("+@all %W~*", "no vote", "grant it the key to read, too (~ without %W)"),
-        ("+@all -exists ~*", "warning", "acquire_all cannot be used; grant +exists"),
-        ("+@all -exists ~*", "warning", "a free slot of a semaphore; grant +exists"),
-        ("+@all -subscribe ~*", "warning", "callers cannot wait in turn, and poll"),
-        ("+@all -zadd ~*", "warning", "callers cannot wait in turn, and poll"),
-        ("+@all -pttl ~*", "warning", "holders() and `fastredlock who` cannot"),
-        ("+@all -info ~*", "warning", "grant its user +info"),
-        ("+@all -client +client|setname ~*", "note", "late live for their ttl; grant"),
-        ("+@all -config ~*", "note", "does not tell its appendfsync"),
-        ("+@all ~orders:* ~fastredlock:queue:*", "warning", "give --key, and how the"),
-        ("+@all -set ~*", "no vote", "its user may not run SET (NOPERM"),
+        ("+@all ~*", 0, ""),
+        ("+@all -del ~*", 1, "no vote: 127.0.0.1:"),
+        ("+@all -del ~*", 1, "so it gets no vote: grant +get +del"),
+        ("+@all -set ~*", 1, "no vote: 127.0.0.1:"),
+        ("+@all -info ~*", 1, "grant its user +info"),
+        ("+@all -config ~*", 0, "note: 127.0.0.1:"),
+        ("+@all ~orders:* ~fastredlock:queue:*", 1, "give --key, and how the names"),
     ],
 )
-def test_check_when_a_right_is_missing_then_says_what_for_and_what_to_grant(
-    call: Call, three: LocalMasters, raw: Raw, rules: str, level: str, said: str
+def test_check_when_a_right_is_missing_then_says_what_a_client_would(
+    call: Call, three: LocalMasters, raw: Raw, rules: str, status: int, said: str
 ) -> None:
-    server = raw(three.urls[0])
-    server.flushall()
     url = as_user(three.urls[0], f"&* {rules}")
-    status, out = check(call, url, *three.urls[1:])
-    assert status == (0 if level in ("", "note") else 1)
-    found = [line for line in out.splitlines()[1:] if line[:1] != " "]
-    pattern = "|".join(re.escape(text) for text in said.split("|"))
-    assert any(re.match(f"({level}): .*({pattern})", line) for line in found) or (
-        found == [] == [*level]
-    )
-    assert all(0 < server.pttl(key) <= 10_000 for key in server.scan_iter())
+    found = check(call, url, *three.urls[1:])
+    assert (found[0], said in found[1]) == (status, True)
+    assert raw(three.urls[0]).keys() == []
 
 
 @pytest.mark.parametrize(
-    ("rules", "options", "levels"),
+    ("rules", "options", "status"),
     [
-        (  # as the documents ask for
-            f"{LEAST} {TURNS} +info ~orders:* ~fastredlock:* &fastredlock:*",
-            ("--key", "orders:"),
-            {"note"},
-        ),
-        (
-            "~app:* &app:* +@all ~fastredlock:voter ~fastredlock:quarantine",
-            ("--key-prefix", "app:"),
-            set(),
-        ),
+        ("~orders:*", ("--key", "orders:"), 0),
+        ("~orders:*", ("--key", "bills:"), 2),
+        ("~app:*", ("--key-prefix", "app:"), 0),
     ],
 )
-def test_check_when_the_user_has_what_is_needed_then_nothing_is_wrong(
-    call: Call,
-    three: LocalMasters,
-    rules: str,
-    options: tuple[str, ...],
-    levels: set[str],
+def test_check_when_names_are_given_then_tries_whether_the_user_may_write_them(
+    call: Call, three: LocalMasters, rules: str, options: tuple[str, ...], status: int
 ) -> None:
-    urls = [as_user(url, f"resetchannels {rules}") for url in three.urls]
-    status, out = check(call, *urls, options=options)
-    assert status == 0
-    assert {line.split(":")[0] for line in out.splitlines()[4:]} == levels
+    urls = [as_user(url, f"+@all {rules} ~fastredlock:*") for url in three.urls]
+    assert check(call, *urls, options=options)[0] == status
 
 
-def test_check_when_a_service_has_another_marker_then_that_is_asked_for(
-    call: Call, three: LocalMasters
+# --- as a client with a max_ttl -------------------------------------------------------
+
+
+def test_check_when_masters_were_restarted_then_counts_the_votes_of_a_client(
+    call: Call, masters: LocalMasters, raw: Raw
 ) -> None:
-    rules = "resetchannels ~app:* &app:* +@all ~fastredlock:quarantine"
-    url = as_user(three.urls[0], f"{rules} ~fastredlock:voter")
-    options = "--key-prefix", "app:"
-    assert "max_ttl cannot be used" not in check(call, url, options=options)[1]
-    of_service = f"{url}{'&' if '?' in url else '?'}failover_window=2"
-    assert "max_ttl cannot be used" in check(call, of_service, options=options)[1]
-
-
-# --- endpoints ------------------------------------------------------------------------
+    """Seen: "3 of 3 can vote" where the guard withheld two. And it writes nothing."""
+    for index in (0, 1):
+        masters.stop(index)
+        masters.start(index)
+    urls = masters.urls[:3]
+    assert check(call, *urls)[1].startswith("WARNING: 3 of 3 masters can vote\n")
+    raw(urls[2]).set("fastredlock:voter", raw(urls[2]).info()["run_id"])
+    raw(urls[2]).set("fastredlock:quarantine:lifted", raw(urls[2]).info()["run_id"])
+    status, out = check(call, *urls, options=("--max-ttl", "3600"))
+    assert (status, out.splitlines()[0]) == (2, "CRITICAL: 1 of 3 masters can vote")
+    assert out.count(", votes ") == 1
+    assert [len(raw(url).keys()) for url in urls] == [0, 0, 2]
 
 
 @pytest.mark.slow
@@ -286,16 +249,31 @@ def test_check_when_one_endpoint_is_well_set_up_then_ends_with_ok_and_its_cost(
 ) -> None:
     options = "--max-ttl", "10"
     with setup() as service:
+        assert check(call, service.url)[0] == 0
+        status, out = check(call, service.url, options=options)
+        assert (status, out.count(", votes "), "nobody" in out) == (2, 1, True)
+        call("quarantine", "--masters", service.url, "--lift", "--yes", *options)
         status, out = check(call, service.url, options=options)
         assert (status, out.splitlines()[0]) == (0, "OK: 1 of 1 masters can vote")
         assert f"nobody gets one for {cost}" in out
-        with FastRedlock([service.url], max_ttl=10) as locks:
-            locks.connect()
-        status, out = check(call, service.url, options=options)
-        assert (status, "was restarted or emptied" in out) == (1, True)
         if setup is LocalSentinels:
             status, out = check(call, service.url + "?replicas=3", options=options)
             assert (status, "has 3 replicas" in out) == (2, True)
+
+
+def test_check_when_redis_py_is_missing_then_says_what_is_not_known(
+    urls: list[str],
+) -> None:
+    program = "import sys; sys.modules['redis'] = None; from fastredlock import cli; "
+    for words, status in ((["check"], 1), (["list"], 71), (["quarantine"], 71)):
+        told = subprocess.run(
+            [sys.executable, "-c", f"{program}sys.exit(cli.main({words!r}))"],
+            env=environment_of_children() | {"FASTREDLOCK_MASTERS": ",".join(urls[:3])},
+            capture_output=True,
+            text=True,
+        )
+        assert told.returncode == status
+        assert "needs redis-py: pip install" in told.stdout + told.stderr
 
 
 # --- logins and TLS -------------------------------------------------------------------
@@ -304,9 +282,7 @@ NO_LOGIN = "NOAUTH no password was given: redis://user:password@host"
 WRONG_LOGIN = "WRONGPASS invalid username-password pair: correct it, or enable the user"
 
 
-@pytest.mark.parametrize(
-    ("login", "said"), [("", NO_LOGIN), (":wrong@", f"AUTH: {WRONG_LOGIN}")]
-)
+@pytest.mark.parametrize(("login", "said"), [("", NO_LOGIN), (":wrong@", WRONG_LOGIN)])
 def test_commands_when_the_password_is_missing_or_wrong_then_give_the_remedy_alone(
     call: Call, login: str, said: str
 ) -> None:
@@ -314,10 +290,11 @@ def test_commands_when_the_password_is_missing_or_wrong_then_give_the_remedy_alo
         url = masters.urls[0].replace("//", f"//{login}")
         name = masters.urls[0][8:-2]
         status, out = check(call, url)
-        assert (status, out.splitlines()[-1]) == (2, f"no vote: {name}: {said}")
+        assert (status, out.count(f"no vote: {name}: "), said in out) == (2, 1, True)
         assert "+info" not in out
         status, _, err = call("list", "--masters", url, "*")
-        assert (status, err) == (69, f"fastredlock list: {name}: {said}\n")
+        assert (status, err.startswith(f"fastredlock list: {name}: ")) == (69, True)
+        assert "wrong@" not in out + err
 
 
 def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
@@ -329,7 +306,7 @@ def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
         strange = check(call, url, *three.urls[:2])[1]
     assert "WARNING: 1 of 1 masters can vote" in trusted
     assert "no vote: 127.0.0.1:" in strange
-    assert "certificate verify failed" in strange
+    assert "TLS: self-signed certificate" in strange
 
 
 def test_check_when_a_tls_port_is_asked_in_plain_then_asks_for_rediss(
@@ -342,7 +319,7 @@ def test_check_when_a_tls_port_is_asked_in_plain_then_asks_for_rediss(
     with Stranger(b"") as stranger:
         host, port = stranger.address
         status, out = check(call, f"redis://{host}:{port}")
-    assert out.splitlines()[-1].endswith(": does this port want rediss://?")
+    assert ": does this port want rediss://?" in out.splitlines()[-1]
 
 
 def test_check_when_a_name_has_a_final_dot_then_its_certificate_is_of_it_without(
@@ -350,9 +327,11 @@ def test_check_when_a_name_has_a_final_dot_then_its_certificate_is_of_it_without
 ) -> None:
     """From: valkey-io/valkey-operator#425; RFC 6066, section 3."""
     context = MagicMock()
+    context.wrap_socket.side_effect = OSError
     monkeypatch.setattr("fastredlock._cli.connection.context_of", lambda _: context)
-    monkeypatch.setattr("socket.create_connection", MagicMock())
-    Connection(Endpoint("redis-0.test.", 6379))
+    monkeypatch.setattr("redis.Connection._connect", MagicMock())
+    with pytest.raises(ServerError):
+        Server(Endpoint("redis-0.test.", 6379, tls=TLSSettings())).ask("PING")
     assert context.wrap_socket.call_args.kwargs == {"server_hostname": "redis-0.test"}
 
 
@@ -362,4 +341,4 @@ def test_check_when_a_plain_port_is_asked_by_tls_then_asks_whether_it_speaks_it(
 ) -> None:
     status, out = check(call, urls[0].replace("redis:", "rediss:"))
     text = "no answer to TLS yet: does the server speak it on this port?"
-    assert (status, out.splitlines()[-1]) == (2, f"no vote: {urls[0][8:-2]}: {text}")
+    assert (status, f"no vote: {urls[0][8:-2]}: {text}" in out) == (2, True)

@@ -261,9 +261,9 @@ def test_list_when_masters_are_down_then_json_differs_from_that_of_no_locks(
     assert (status, json.loads(out), err) == (0, nothing, "")
     masters = "redis://127.0.0.1:1"
     status, out, _ = call("list", "--json", "--masters", masters, "*")
-    reason = "cannot connect: Connection refused"
-    down = {"is_known": False, "failures": {"127.0.0.1:1": reason}}
-    assert (status, json.loads(out)) == (69, nothing | down)
+    told = json.loads(out)
+    assert "Connection refused" in told["failures"].pop("127.0.0.1:1")
+    assert (status, told) == (69, nothing | {"is_known": False})
     set_all(servers[:3], b"token", "a")
     set_all(servers[:3], b"token", "b")
     told = json.loads(call("list", "--json", "--most", "1", "*").out)
@@ -331,7 +331,8 @@ def test_list_when_a_master_is_away_or_refuses_then_says_which(
     urls = masters.urls[:3]
     status, _, err = call("list", "--masters", ",".join(urls), "*")
     assert status == 0
-    assert f"{urls[0][8:-2]}: cannot connect: Connection refused" in err
+    assert f"list: {urls[0][8:-2]}: SCAN: " in err
+    assert "Connection refused" in err
     urls[1] = as_user(urls[1], RULES)
     status, _, err = call("list", "--masters", ",".join(urls), "*")
     assert status == 69
