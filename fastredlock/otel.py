@@ -9,16 +9,26 @@ database call: most of a long acquire is waiting for others.
 An observer is given a resource, not a lease. So the spans of the with blocks around
 the caller are in its context (`contextvars`). Where a lease is released, or its loss
 found, outside of that, the block of the resource that was entered last is meant.
+
+The SDK takes longer for a span than a lock does. So a call only notes what has ended,
+when, and in which context; a thread makes the spans and records the metrics of that a
+moment later, and lets others run behind each. It ends when nothing more comes.
 """
 
 from __future__ import annotations
 
+import atexit
+import os
+import weakref
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextvars import Context, ContextVar
 from functools import partial
-from time import time_ns
+from threading import RLock, Thread
+from time import sleep, time_ns
 from typing import Any
 
+from ._reports.log import warn
 from ._reports.votes import Resource
 
 try:
@@ -52,6 +62,10 @@ Attributes = dict[str, Any]
 
 OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
 ATTEMPTS = "fastredlock.attempts"
+EVERY = 0.05  # s
+BURST_NS, PAUSE = 1_000_000, 0.001  # as long for others as for this
+IDLE_MOST = 20  # times, and the thread ends
+NOTED_MOST = 4096  # beyond, a caller waits for some of it
 
 
 class Block:
@@ -92,6 +106,9 @@ class Telemetry(Observer):
     ) -> None:
         self._label = label
         self._totals = Totals()
+        self._has_begun = False
+        self._begin_anew()
+        ALL.add(self)
         # The last of each resource, of any thread: read and changed in single steps.
         self._entered: dict[Resource, Block] = {}
         tracers = tracer_provider or get_tracer_provider()
@@ -137,6 +154,16 @@ class Telemetry(Observer):
     def attach(self, locks: Counting) -> None:
         self._totals.add(locks)
 
+    def flush(self) -> None:
+        """Make the spans, and record the metrics, of all that has ended by now.
+
+        It is done by itself within 0.1 s, where metrics are collected, and at the end
+        of the program. Call it before a provider is shut down.
+        """
+        with self._doing:
+            while self._noted:
+                self._do_next()
+
     def acquired(self, resource: Resource, waited: float, attempts: int) -> None:
         self._acquire(resource, waited, attempts, "acquired")
 
@@ -150,14 +177,17 @@ class Telemetry(Observer):
         self._acquire(resource, waited, attempts, "unreachable", error)
 
     def extended(self, resource: Resource, remaining: float) -> None:
-        self._extensions.add(1, self._labels(resource))
+        labels, around = self._labels(resource), get_current()
+        self._later(partial(self._extensions.add, 1, labels, around))
 
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
-        self._lost.add(1, self._labels(resource))
+        labels, around = self._labels(resource), get_current()
+        self._later(partial(self._lost.add, 1, labels, around))
         self._end_hold(resource, held, "lost", error)
 
     def margin(self, resource: Resource, left: float) -> None:
-        self._margin.record(left, self._labels(resource))
+        labels, around = self._labels(resource), get_current()
+        self._later(partial(self._margin.record, left, labels, around))
 
     def released(self, resource: Resource, held: float) -> None:
         self._end_hold(resource, held, "released")
@@ -170,10 +200,9 @@ class Telemetry(Observer):
         outcome: str,
         error: FastRedlockError | None = None,
     ) -> None:
-        end = attributes_of(outcome, error)
-        self._duration.record(waited, {**end, **self._labels(resource)})
-        attributes = {**end, ATTEMPTS: attempts, RESOURCE: text_of(resource)}
-        self._span("acquire", waited, attributes, error)
+        attributes = {ATTEMPTS: attempts, RESOURCE: text_of(resource)}
+        ended = "acquire", waited, outcome, error, attributes, None
+        self._end(self._duration, resource, *ended)
 
     def _end_hold(
         self,
@@ -182,14 +211,65 @@ class Telemetry(Observer):
         outcome: str,
         error: FastRedlockError | None = None,
     ) -> None:
-        end = attributes_of(outcome, error)
-        self._hold.record(held, {**end, **self._labels(resource)})
+        attributes = {RESOURCE: text_of(resource)}
         span = self._ended_span(resource)
-        if span is None:
-            attributes = {**end, RESOURCE: text_of(resource)}
-            return self._span("hold", held, attributes, error)
-        span.set_attributes(end)
-        end_span(span, time_ns(), error)
+        self._end(self._hold, resource, "hold", held, outcome, error, attributes, span)
+
+    # --- noted, and done by a thread --------------------------------------------------
+
+    def _begin_anew(self) -> None:
+        # Also in a forked child, which has none of its parent's spans and threads.
+        self._noted: deque[Callable[[], None]] = deque()
+        self._doing = RLock()
+        self._thread: Thread | None = None
+        self._has_failed = False
+
+    def _later(self, do: Callable[[], None]) -> None:
+        self._noted.append(do)
+        if self._thread is None:
+            self._begin_thread()
+        elif len(self._noted) > NOTED_MOST and self._doing.acquire(blocking=False):
+            try:
+                self._do_next()
+                self._do_next()
+            finally:
+                self._doing.release()
+
+    def _begin_thread(self) -> None:
+        with self._doing:
+            if self._thread is None:
+                if not self._has_begun:  # behind the providers', so called before them
+                    self._has_begun = True
+                    atexit.register(flush_one, weakref.ref(self))
+                name = "fastredlock telemetry"
+                self._thread = Thread(target=self._run, name=name, daemon=True)
+                self._thread.start()
+
+    def _run(self) -> None:
+        idle = 0
+        while idle < IDLE_MOST:
+            sleep(EVERY)
+            idle = 0 if self._noted else idle + 1
+            while self._noted:
+                until_ns = time_ns() + BURST_NS
+                while self._noted and time_ns() < until_ns:
+                    self._do_next()
+                sleep(PAUSE)
+        self._thread = None
+        if self._noted:
+            self._begin_thread()
+
+    def _do_next(self) -> None:
+        with self._doing:
+            if not self._noted:
+                return
+            do = self._noted.popleft()
+            try:
+                do()
+            except Exception as raised:
+                if not self._has_failed:
+                    warn("telemetry: %r; later ones are not logged", raised)
+                self._has_failed = True
 
     # --- with blocks ------------------------------------------------------------------
 
@@ -242,17 +322,33 @@ class Telemetry(Observer):
 
     # --- spans ------------------------------------------------------------------------
 
-    def _span(
+    def _end(
         self,
+        times: Any,
+        resource: Resource,
         name: str,
         took: float,
-        attributes: Attributes,
+        outcome: str,
         error: FastRedlockError | None,
+        attributes: Attributes,
+        span: Span | None,
     ) -> None:
-        end_ns = time_ns()
-        start_ns = end_ns - int(took * 1e9)
-        span = self._tracer.start_span(name, attributes=attributes, start_time=start_ns)
-        end_span(span, end_ns, error)
+        """Note an end, with the time and the context that are current."""
+        labels, around, end_ns = self._labels(resource), get_current(), time_ns()
+
+        def end_it() -> None:
+            end = attributes_of(outcome, error)
+            times.record(took, {**end, **labels}, around)
+            if span is not None:
+                span.set_attributes(end)
+                return end_span(span, end_ns, error)
+            made = self._tracer.start_span(
+                name, around, attributes={**end, **attributes},
+                start_time=end_ns - int(took * 1e9),
+            )  # fmt: skip
+            end_span(made, end_ns, error)
+
+        self._later(end_it)
 
     def _labels(self, resource: Resource) -> Attributes:
         return {} if self._label is None else {RESOURCE: self._label(resource)}
@@ -260,12 +356,30 @@ class Telemetry(Observer):
     # --- masters ----------------------------------------------------------------------
 
     def _observed(self, counted: str, _: CallbackOptions) -> Iterable[Observation]:
+        self.flush()
         for (name, master, *failures), count in self._totals.read().items():
             if name == counted:
                 attributes = address(master)
                 if failures:
                     attributes["fastredlock.failure"] = failures[0]
                 yield Observation(count, attributes)
+
+
+ALL: weakref.WeakSet[Telemetry] = weakref.WeakSet()
+
+
+def begin_all_anew() -> None:
+    for each in ALL:
+        each._begin_anew()
+
+
+os.register_at_fork(after_in_child=begin_all_anew)
+
+
+def flush_one(refers: weakref.ref[Telemetry]) -> None:
+    telemetry = refers()
+    if telemetry is not None:
+        telemetry.flush()
 
 
 def attributes_of(outcome: str, error: FastRedlockError | None) -> Attributes:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import subprocess
+import sys
+import threading
 import time
 import weakref
 from contextlib import suppress
@@ -13,7 +16,7 @@ from typing import Any
 import pytest
 from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import InMemoryMetricReader
-from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.semconv.attributes import error_attributes
@@ -29,6 +32,7 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import stop
 from tests.support.threads import in_threads
+from tests.support.waiting import wait_until
 
 
 class Exported:
@@ -43,6 +47,10 @@ class Exported:
         self.telemetry = Telemetry(self.tracers, meters, **options)
 
     def spans(self, name: str) -> list[ReadableSpan]:
+        self.telemetry.flush()
+        return self.finished(name)
+
+    def finished(self, name: str) -> list[ReadableSpan]:
         return [each for each in self._spans.get_finished_spans() if each.name == name]
 
     def points(self, name: str) -> list[Any]:
@@ -296,6 +304,109 @@ def test_metrics_when_given_a_label_then_have_that(
         {"fastredlock.resource": "orders"},
         2,
     )
+
+
+# --- noted by the call, done by a thread ----------------------------------------------
+
+
+class Gated(SpanProcessor):
+    """Let no span begin before it may."""
+
+    def __init__(self) -> None:
+        self.may = threading.Event()
+
+    def on_start(self, *_: object, **__: object) -> None:
+        assert self.may.wait(10)
+
+
+def test_spans_when_the_sdk_is_slow_then_keep_no_caller_waiting_and_have_its_times(
+    exported: Exported,
+) -> None:
+    gated = Gated()
+    exported.tracers.add_span_processor(gated)
+    locks, began_ns = MemoryLocks(observer=exported.telemetry), time.time_ns()
+    for _ in range(3):
+        granted(locks.acquire(KEY)).release()
+    ended_ns = time.time_ns()
+    time.sleep(0.1)  # its thread has begun, and waits
+    gated.may.set()
+    spans = [*exported.spans("acquire"), *exported.spans("hold")]
+    assert len(spans) == 6
+    for span in spans:
+        assert began_ns <= (span.start_time or 0) <= (span.end_time or 0) <= ended_ns
+
+
+def test_telemetry_when_nothing_more_comes_then_its_thread_ends_and_another_follows(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastredlock.otel.EVERY", 0.001)
+    locks = MemoryLocks(observer=exported.telemetry)
+    for i in range(3):
+        granted(locks.acquire(KEY)).release()
+        assert wait_until(lambda: exported.telemetry._thread is None)
+        assert len(exported.finished("hold")) == i + 1
+
+
+def test_telemetry_when_its_thread_is_behind_then_callers_help(
+    exported: Exported, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("fastredlock.otel.EVERY", 60)
+    monkeypatch.setattr("fastredlock.otel.NOTED_MOST", 8)
+    locks = MemoryLocks(observer=exported.telemetry)
+    for _ in range(50):
+        granted(locks.acquire(KEY)).release()
+        assert len(exported.telemetry._noted) <= 9
+    assert len(exported.finished("hold")) >= 45
+
+
+def test_telemetry_when_the_sdk_raises_then_that_is_logged_once(
+    exported: Exported, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Broken(SpanProcessor):
+        def on_start(self, *_: object, **__: object) -> None:
+            raise ValueError("broken")
+
+    exported.tracers.add_span_processor(Broken())
+    locks = MemoryLocks(observer=exported.telemetry)
+    for _ in range(2):
+        granted(locks.acquire(KEY)).release()
+    assert exported.spans("hold") == []
+    assert caplog.messages == [
+        "telemetry: ValueError('broken'); later ones are not logged"
+    ]
+
+
+PROGRAM = """
+import os, sys
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, ConsoleSpanExporter
+from fastredlock.otel import Telemetry
+from fastredlock.testing import MemoryLocks
+tracers = TracerProvider()
+line = lambda span: f"{os.getpid() == main} {span.name}\\n"
+tracers.add_span_processor(SimpleSpanProcessor(ConsoleSpanExporter(formatter=line)))
+main, locks = os.getpid(), MemoryLocks(observer=Telemetry(tracers))
+locks.acquire("r").release()
+if sys.argv[1] == "fork" and (child := os.fork()):
+    os.waitpid(child, 0)
+elif sys.argv[1] == "fork":
+    MemoryLocks(observer=Telemetry(tracers)).acquire("r")
+"""
+
+
+@pytest.mark.parametrize(
+    ("how", "expected"),
+    [
+        ("end", ["True acquire", "True hold"]),
+        ("fork", ["False acquire", "True acquire", "True hold"]),
+    ],
+)
+def test_program_when_it_ends_or_forks_then_each_span_is_exported_once(
+    how: str, expected: list[str]
+) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, how]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert sorted(done.stdout.splitlines()) == expected
 
 
 def test_resource_when_it_is_bytes_or_several_then_is_an_attribute() -> None:
