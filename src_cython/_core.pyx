@@ -42,8 +42,10 @@ include "master/link.pyx"               # descriptors: opened, written, polled, 
 include "master/lookup.pyx"             # names, logins and TLS files, in threads
 include "master/in_flight.pyx"          # sent, not answered; deferred releases   [pure]
 include "master/routes.pyx"             # a cluster's nodes: which has a key      [pure]
-include "master/master.pyx"             # one master: its state, when it votes
+include "master/master.pyx"             # configured, votes, is told; guard      [pure]
 include "master/connection.pyx"         # from an address to READY; sent; its end
+include "master/resending.pyx"          # sent again; is it still the primary?
+include "master/nodes.pyx"              # a cluster's connections: made, led, closed
 include "master/replies.pyx"            # bytes -> replies -> votes, pushes, numbers
 
 include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay

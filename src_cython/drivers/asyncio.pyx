@@ -126,7 +126,7 @@ cdef class AsyncioDriver:
             # A task that its loop left behind is collected, by any thread: with the
             # GIL, for another loop may be about to take the engine over.
             engine_before_write(self.engine)
-            links_send(self.engine.links, self.engine.master_count)
+            links_send(self.engine.links, self.engine.connection_count)
 
     def flush(self):
         """Send the commands that the tasks of this iteration have queued."""
@@ -139,7 +139,7 @@ cdef class AsyncioDriver:
                 self.nests = True
                 if self.epoll_fd >= 0:
                     self.loop.add_reader(self.epoll_fd, self.on_ready)
-                for i in range(self.engine.master_count if IS_PORTABLE else 0):
+                for i in range(self.engine.connection_count if IS_PORTABLE else 0):
                     self.engine.links[i].watched = WATCH_UNSURE
             if self.engine.closed:
                 try:
@@ -190,8 +190,8 @@ cdef class AsyncioDriver:
         try:
             with nogil:      # EINTR: the next iteration sees the same
                 links_poll(
-                    engine.links, engine.polled, engine.master_count,
-                    engine.master_count, 0, &engine.leadership.waker,
+                    engine.links, engine.polled, engine.connection_count,
+                    engine.connection_count, 0, &engine.leadership.waker,
                 )
             engine_take_events(engine)
             if engine.is_notifying:
@@ -321,7 +321,7 @@ cdef class AsyncioDriver:
         self.is_joined = False
         if self.timer is not None:
             self.timer.cancel()
-        for i in range(self.engine.master_count):
+        for i in range(self.engine.connection_count):
             if IS_PORTABLE:
                 asyncio_watch_link(self, self.engine.links[i], 0)
             else:
@@ -376,7 +376,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     cdef int i
     if self.generation != current_generation:
         return engine_reset_after_fork(self)
-    for i in range(self.master_count):
+    for i in range(self.connection_count):
         link_forget_loop(self.links[i])
     self.watcher = None
     turns_end_idle_keys(self, now_ns)
@@ -402,7 +402,7 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
     cdef int i, error
     if not self.is_joined:
         return 0
-    for i in range(engine.master_count):
+    for i in range(engine.connection_count):
         if IS_PORTABLE:
             asyncio_watch_link(self, engine.links[i], link_wanted(engine.links[i]))
             continue
@@ -536,7 +536,7 @@ cdef int asyncio_flush(AsyncioDriver self) except -1:
     if self.generation != current_generation:      # the parent's sockets
         return 0
     blocking_flush(self.engine)
-    for i in range(self.engine.master_count):
+    for i in range(self.engine.connection_count):
         if self.engine.links[i].error != 0:
             asyncio_call_soon(self, self.on_ready)
             break

@@ -60,9 +60,9 @@ cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
     cdef bint was_closed = self.is_closed
     cdef bint is_kept = len(self.opened) + len(self.batches) > 0
     cdef int i
-    for i in range(self.master_count):
+    for i in range(self.connection_count):
         is_kept |= self.links[i].received > 0 or (
-            (<Master>self.masters[i]).plain is not None
+            (<Connection>self.connections[i]).plain is not None
         )
     if is_kept:      # by an exception: a handler's in TLS, or for want of memory
         engine_take_events(self)
@@ -77,7 +77,7 @@ cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
     until_ns = min(self.counters.due_ns, limit_ns)
     with nogil:
         error = links_exchange(
-            self.links, self.polled, self.master_count, wanted,
+            self.links, self.polled, self.connection_count, wanted,
             0 if is_green else until_ns, &self.leadership.waker,
         )
         atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
@@ -99,7 +99,7 @@ cdef int blocking_wait_in_hub(Engine self, int64_t until_ns) except -1:
     cdef list readable = [], writable = []
     cdef Link *link
     cdef int i
-    for i in range(self.master_count):
+    for i in range(self.connection_count):
         link = self.links[i]
         if link.is_ready or link_has_input(link):
             return 0
@@ -121,10 +121,10 @@ cdef int blocking_probe_idle(Engine self) except -1:
     # a master that sends without end is left to the next steps.
     cdef int _i, i
     for _i in range(4):
-        for i in range(self.master_count):
+        for i in range(self.connection_count):
             self.links[i].is_unseen = False      # no early read: poll them all
-        blocking_step(self, self.master_count, 0)
-        if links_are_quiet(self.links, self.master_count):
+        blocking_step(self, self.connection_count, 0)
+        if links_are_quiet(self.links, self.connection_count):
             return 0
 
 
@@ -132,11 +132,11 @@ cdef int blocking_flush(Engine self) except -1:
     # Send all that is queued, a roll-back too, and do not wait.
     cdef int i
     engine_before_write(self)
-    for i in range(self.master_count):
+    for i in range(self.connection_count):
         if buffer_length(&self.links[i].outgoing) > 0:
             engine_before_nogil(self)
             with nogil:
-                links_send(self.links, self.master_count)
+                links_send(self.links, self.connection_count)
                 atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
             self.leadership.leader_at = LEADER_HAS_GIL
             break
@@ -163,7 +163,7 @@ cdef int blocking_flush_all(Engine self) except -1:
         if unsent != before:
             before = unsent
             stalled_ns = now_ns + STALLED_NS
-        blocking_step(self, self.master_count, min(stop_ns, stalled_ns))
+        blocking_step(self, self.connection_count, min(stop_ns, stalled_ns))
         now_ns = clock_ns()
         unsent = blocking_unsent(self)
 
@@ -172,7 +172,7 @@ cdef size_t blocking_unsent(Engine self) noexcept:
     # Bytes that wait for an open socket to take them.
     cdef size_t unsent = 0
     cdef int i
-    for i in range(self.master_count):
+    for i in range(self.connection_count):
         if self.links[i].phase == LINK_OPEN:
             unsent += buffer_length(&self.links[i].outgoing)
     return unsent
@@ -195,7 +195,7 @@ cdef int blocking_drain(Engine self, Drain drain) except -1:
             if limit_ns == 0:
                 return 0
             blocking_step(
-                self, self.master_count, min(limit_ns, now_ns + drain.slice_ns)
+                self, self.connection_count, min(limit_ns, now_ns + drain.slice_ns)
             )
             before_ns, now_ns = now_ns, clock_ns()
             drain_take_time(drain, self, now_ns - before_ns)
@@ -333,9 +333,9 @@ cdef int blocking_lead(Engine self, object work) except -1:
         if self.closed:
             # Nothing to wait for; but take the replies for others, or handshakes
             # and repeated releases get stuck while all rounds end like this one.
-            blocking_step(self, self.master_count, 0)
+            blocking_step(self, self.connection_count, 0)
         while not (work_is_finished(work) or is_signal):
-            wanted = self.master_count      # to answer before the replies are taken
+            wanted = self.connection_count      # to answer before the replies are taken
             if type(work) is Round and not self.leadership.waiting:
                 wanted = round_wanted(<Round>work)
             is_signal = blocking_step(self, wanted, NEVER_NS)
@@ -767,10 +767,10 @@ def blocking_watch(Engine engine not None):
 cdef bint blocking_has_idle_keys(Engine self) noexcept:
     # Also where releases of those that were idle are not answered yet, or wait for a
     # connection: for a second.
-    cdef Master master
+    cdef Connection connection
     cdef Py_ssize_t owed = len(self.idle_keys)
-    for master in self.masters:
-        owed += master.in_flight.count + len(master.in_flight.deferred)
+    for connection in self.connections:
+        owed += connection.in_flight.count + len(connection.in_flight.deferred)
     return owed > 0 and not (
         is_exiting or self.is_closed or self.generation != current_generation
     )
@@ -789,7 +789,7 @@ cdef int blocking_watch_once(Engine self) except -1:
         sleep_ns(BUSY_NS)
         return 0
     try:
-        blocking_step(self, self.master_count, 0)
+        blocking_step(self, self.connection_count, 0)
         blocking_flush_all(self)
     finally:
         blocking_leave(self)
@@ -802,14 +802,15 @@ cdef int blocking_watch_sockets(Engine self, int64_t left_ns) except -1:
     left_ns = max(left_ns, <int64_t>0)
     if greenlet_hub_caller() != 0:
         readable = [
-            self.links[i].fd for i in range(self.master_count) if self.links[i].fd >= 0
+            self.links[i].fd for i in range(self.connection_count)
+            if self.links[i].fd >= 0
         ]
         return greenlet_hub_wait(readable, [], max(left_ns, <int64_t>BUSY_NS))
-    for i in range(self.master_count):
+    for i in range(self.connection_count):
         polled[i].fd = self.links[i].fd
         polled[i].events = link_wanted(self.links[i])
     with nogil:
-        poll_for(polled, self.master_count, left_ns)
+        poll_for(polled, self.connection_count, left_ns)
 
 
 # --- threads --------------------------------------------------------------------------

@@ -6,20 +6,20 @@
 # engine_take_events (engine/pass).
 
 
-cdef Master by_hand_master(Engine engine, int index):
-    if not 0 <= index < engine.master_count:
-        raise ValueError("no such master")
-    return <Master>engine.masters[index]
+cdef Connection by_hand_connection(Engine engine, int place):
+    if not 0 <= place < engine.connection_count:
+        raise ValueError("no such connection")
+    return <Connection>engine.connections[place]
 
 
 def by_hand_open_due(Engine engine not None, bint is_urgent, int64_t now_ns):
-    """Move every master whose time has come to CONNECTING; list their indexes."""
-    cdef Master master
+    """Move each connection whose time has come to CONNECTING; list their places."""
+    cdef Connection connection
     due = []
-    for master in engine.masters:
-        if master_is_due(master, is_urgent, now_ns):
-            master_begin_connect(master, now_ns)
-            due.append(master.index)
+    for connection in engine.connections:
+        if connection_is_due(connection, is_urgent, now_ns):
+            connection_begin_connect(connection, now_ns)
+            due.append(connection.place)
     return due
 
 
@@ -28,31 +28,31 @@ def by_hand_take_events(
 ):
     """Take the events of one poll, in the order of `engine_take_events`.
 
-    `arrivals` has (index, is_connected, bytes, reason of a loss or "") of every master
-    with an event, `quiet` is the set of the others.
+    `arrivals` has (place, is_connected, bytes, reason of a loss or "") of every
+    connection with an event, `quiet` is the set of the others.
     """
-    cdef Master master
+    cdef Connection connection
     cdef bytes data
     engine.polled_before_ns, engine.polled_at_ns = engine.polled_at_ns, now_ns
-    for master in engine.masters:
-        link_note_look(&master.link, now_ns)
-    for index, is_connected, data, reason in arrivals:
-        master = by_hand_master(engine, index)
+    for connection in engine.connections:
+        link_note_look(&connection.link, now_ns)
+    for place, is_connected, data, reason in arrivals:
+        connection = by_hand_connection(engine, place)
         if is_connected:
-            if master.state_code != MASTER_CONNECTING:
+            if connection.state_code != MASTER_CONNECTING:
                 continue      # an arrival before this one has ended it
-            master_on_connected(master, now_ns)
-        if master.tls is not None:
-            master.link.received = <size_t>len(data)
-            memcpy(master.link.incoming, PyBytes_AS_STRING(data), len(data))
-            master_decrypt(master, now_ns)
-            data, master.plain = master.plain, None
+            connection_on_connected(connection, now_ns)
+        if connection.tls is not None:
+            connection.link.received = <size_t>len(data)
+            memcpy(connection.link.incoming, PyBytes_AS_STRING(data), len(data))
+            connection_decrypt(connection, now_ns)
+            data = connection_take_plain(connection)
         if data:
-            engine_take_bytes(engine, master, data, now_ns)
-        if reason and MASTER_CONNECTING <= master.state_code <= MASTER_READY:
-            master_on_cut(master, reason, now_ns)
-        if master.in_flight.unanswered:
-            engine_send_unanswered(engine, master, now_ns)
+            engine_take_bytes(engine, connection, data, now_ns)
+        if reason and MASTER_CONNECTING <= connection.state_code <= MASTER_READY:
+            connection_on_cut(connection, reason, now_ns)
+        if connection.in_flight.unanswered:
+            engine_send_unanswered(engine, connection, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.has_lingered:
@@ -62,7 +62,7 @@ def by_hand_take_events(
 
 
 def by_hand_engine(Engine engine not None):
-    """Open no sockets from now on; return the list of masters (indexes) to connect."""
+    """Open no sockets from now on; return the list of places to connect."""
     engine.by_hand = []
     engine.watcher = engine.by_hand      # who moves the bytes reads recalls
     return engine.by_hand
@@ -113,9 +113,9 @@ def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
         engine_withdraw_work(engine, work, now_ns)
 
 
-def by_hand_outgoing(Engine engine not None, int index):
+def by_hand_outgoing(Engine engine not None, int place):
     """Return and forget the bytes to be sent to a master."""
-    cdef Link *link = &by_hand_master(engine, index).link
+    cdef Link *link = &by_hand_connection(engine, place).link
     if engine.has_tls or engine.is_asking:
         engine_between_passes(engine, engine.started_ns)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
@@ -123,20 +123,19 @@ def by_hand_outgoing(Engine engine not None, int index):
     return data
 
 
-def by_hand_parting(Engine engine not None, int index):
+def by_hand_parting(Engine engine not None, int place):
     """Return and forget the last bytes of a connection that was given up, or None."""
-    cdef Master master = by_hand_master(engine, index)
-    last, master.parting = master.parting, None
-    return last
+    cdef Connection connection = by_hand_connection(engine, place)
+    return connection_take_parting(connection)
 
 
 def by_hand_all_outgoing(Engine engine not None):
-    """As by_hand_outgoing for all masters: a list of (index, bytes), or None."""
+    """As by_hand_outgoing for all connections: a list of (place, bytes), or None."""
     cdef int i
     if engine.has_tls or engine.is_asking:
         engine_between_passes(engine, engine.started_ns)
     return [
-        (i, by_hand_outgoing(engine, i)) for i in range(engine.master_count)
+        (i, by_hand_outgoing(engine, i)) for i in range(engine.connection_count)
         if buffer_length(&engine.links[i].outgoing) > 0
     ] or None
 
@@ -149,10 +148,10 @@ def by_hand_begin_close(Engine engine not None, int64_t now_ns):
 
 def by_hand_awaits_replies(Engine engine not None):
     """Whether a close still has to wait for replies, or for connections."""
-    cdef Master master
-    for master in engine.masters:
-        if master_is_opening(master) and master.in_flight.deferred or (
-            master_is_to_retry(master)
+    cdef Connection connection
+    for connection in engine.connections:
+        if connection_is_opening(connection) and connection.in_flight.deferred or (
+            connection_is_to_retry(connection)
         ):
             return True
     return engine_awaits_replies(engine)

@@ -63,8 +63,8 @@ cdef Drain drain_of(Engine engine, bint is_of_all, int64_t quiet_ns, int64_t unt
     self.slice_ns = max(quiet_ns // SLICES, <int64_t>NS_PER_MS)
     self.until_ns = until_ns
     self.is_of_all = is_of_all
-    for i in range(engine.master_count):
-        in_flight = (<Master>engine.masters[i]).in_flight
+    for i in range(engine.connection_count):
+        in_flight = (<Connection>engine.connections[i]).in_flight
         self.wanted[i] = in_flight.link.answered + in_flight.count + (
             <uint32_t>len(in_flight.deferred)
         )
@@ -107,7 +107,7 @@ cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept
         return
     if passed_ns > PAUSED_NS:
         self.until_ns += passed_ns - self.slice_ns
-    for i in range(engine.master_count):
+    for i in range(engine.connection_count):
         self.asked_ns[i] = passed_ns - self.slice_ns + max(
             self.asked_ns[i], engine.links[i].heard_ns
         )
@@ -116,27 +116,28 @@ cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept
 cdef int64_t engine_limit_ns(Engine self, Drain drain, int64_t now_ns) noexcept:
     # Until when to wait for the next reply, or else for a connection; 0: for nothing
     # any more. Any thread may call it.
-    cdef Master master
+    cdef Connection connection
     cdef Link *link
     cdef int64_t quiet_at_ns, limit_ns = 0
     cdef bint is_wanted = self.is_closed and len(self.admissions) > 0
     cdef bint is_opening = False
     if now_ns >= drain.until_ns:
         return 0
-    for master in self.masters:
-        link = &master.link
+    for connection in self.connections:
+        link = &connection.link
         if link.phase == LINK_OPEN and link.in_flight != 0 and (
             drain.is_of_all
-            or <int32_t>(drain.wanted[master.place] - link.answered) > 0
+            or <int32_t>(drain.wanted[connection.place] - link.answered) > 0
         ):
             quiet_at_ns = drain.quiet_ns + max(
-                link.heard_ns, drain.asked_ns[master.place]
+                link.heard_ns, drain.asked_ns[connection.place]
             )
             if now_ns < quiet_at_ns:
                 limit_ns = max(limit_ns, quiet_at_ns)
-        is_opening |= master_is_opening(master)
-        is_wanted |= master_is_opening(master) and len(master.in_flight.deferred) > 0
-        if master_is_to_retry(master) and now_ns < drain.retry_until_ns:
+        if connection_is_opening(connection):
+            is_opening = True
+            is_wanted |= len(connection.in_flight.deferred) > 0
+        if connection_is_to_retry(connection) and now_ns < drain.retry_until_ns:
             limit_ns = max(limit_ns, drain.retry_until_ns)
     if limit_ns == 0 and is_opening and is_wanted:
         # Releases wait for connections that are on their way: after close() all do.
@@ -210,8 +211,8 @@ cdef list engine_open_acquires(Engine self):
     cdef Round round
     cdef list submitted = self.closed + self.opened
     cdef dict found = {}
-    for master in self.masters:
-        submitted += in_flight_open((<Master>master).in_flight)
+    for connection in self.connections:
+        submitted += in_flight_open((<Connection>connection).in_flight)
     for round in submitted:
         if round.verdict_code == VERDICT_OPEN and (
             round.operation_code == OPERATION_ACQUIRE
@@ -222,14 +223,14 @@ cdef list engine_open_acquires(Engine self):
 
 cdef int engine_disconnect(Engine self) except -1:
     # Close all connections; rounds that still wait for them have failed.
-    cdef Master master
+    cdef Connection connection
     cdef bint collects = pass_begin()
     try:
         engine_forget_connections(self, clock_ns())
         engine_admit(self, clock_ns())
         engine_finish(self, clock_ns())
-        for master in self.masters:
-            deferred_take(master.in_flight)
+        for connection in self.connections:
+            deferred_take(connection.in_flight)
     finally:
         pass_end(collects)
     waker_close(&self.leadership.waker)

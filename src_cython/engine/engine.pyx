@@ -12,15 +12,15 @@ cdef class Engine:
     cdef readonly uint32_t generation      # of the process that opened the connections
     cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
     cdef readonly int64_t shortest_round_trip_ns      # of all rounds so far, likewise
-    cdef list masters
-    cdef Link *links[MAX_MASTERS]          # as configured
+    cdef list masters                      # by vote, as configured
+    cdef int vote_count
+    cdef int gate_order[MAX_MASTERS]       # their votes, by address (gate)
+    cdef list connections                  # by place: first the masters' own, by vote
+    cdef int connection_count
+    cdef Link *links[MAX_MASTERS]          # by place
     cdef pollfd polled[MAX_MASTERS + 1]    # and the waker
-    cdef int master_count                  # of connections: a cluster's nodes, too
-    cdef int vote_count                    # of masters as configured, which come first
-    cdef bint is_routed                    # some are clusters
-    cdef public bint has_slots             # refuses what those refuse: also in memory
+    cdef public bint has_slots             # some are clusters: also in memory
     cdef object key_error                  # what a name raises that these cannot have
-    cdef int gate_order[MAX_MASTERS]       # their indices, by address (gate)
     cdef readonly Electorate electorate    # the masters as configured
     cdef int64_t started_ns                # when the last round was
     cdef Scripts scripts
@@ -77,6 +77,7 @@ cdef class Engine:
         tuple preparers=(), bytes key_prefix=None, key_error=ValueError,
     ):
         cdef Master master
+        cdef int vote
         if self.masters is not None:
             raise RuntimeError("an engine is initialised once")
         if not 0 < len(endpoints) <= MAX_MASTERS:
@@ -92,24 +93,23 @@ cdef class Engine:
         self.has_tls = any(tls_contexts) or any(preparers)
         self.queues = wait_queues_new(b"%016x" % jitter_seed)
         self.fences = Fences()
-        self.masters = [
-            Master(
-                i, endpoint, tls_contexts[i] if tls_contexts else None, client_name,
-                scripts, self.counters, connect_timeout_ns, max_ttl_ns,
-                jitter_seed + <uint64_t>i * 0x9E3779B9,
-                preparers[i] if preparers else None,
-            )
-            for i, endpoint in enumerate(endpoints)
-        ]
-        for master in self.masters:
-            self.links[master.index] = &master.link
-            master.leaving = self.queues.leaving
-        self.master_count = self.vote_count = len(self.masters)
+        self.masters = []
+        self.connections = []
+        self.vote_count = <int>len(endpoints)
         self.electorate = Electorate(self.vote_count)
+        for vote, endpoint in enumerate(endpoints):
+            master = Master(
+                vote, endpoint, tls_contexts[vote] if tls_contexts else None,
+                client_name, scripts, self.counters, connect_timeout_ns, max_ttl_ns,
+                preparers[vote] if preparers else None, self.queues.leaving,
+            )
+            self.masters.append(master)
+            connection_of(master, jitter_seed + <uint64_t>vote * 0x9E3779B9)
+            engine_add(self, master.connection)
         engine_rank(self)
         self.key_error = key_error
-        routed = [master.routes for master in self.masters if master.routes is not None]
-        self.is_routed = self.has_slots = len(routed) > 0
+        routed = [master.routes for master in self.masters if master.routes]
+        self.has_slots = len(routed) > 0
         for routes in routed:
             (<Routes>routes).most = (MAX_MASTERS - self.vote_count) // len(routed)
         interpreter_exit_watch(self)
@@ -119,12 +119,15 @@ cdef class Engine:
             blocking_drain_all(self, drain_of_close(self, DROPPED_NS))
 
     def __dealloc__(self):
+        # Sockets are closed at once, not by the garbage collector.
+        for master in self.masters or ():
+            master_part(<Master>master)
         buffer_free(&self.command)
 
     @property
     def master_names(self):
         """The masters' names in configured order, without user or password."""
-        return tuple([master.name for master in engine_configured(self)])
+        return tuple([(<Master>master).name for master in self.masters])
 
     @property
     def warnings(self):
@@ -155,10 +158,10 @@ cdef class Engine:
     @property
     def states(self):
         """The state of each connection: (MasterState, reason it is not READY)."""
-        cdef Master master
+        cdef Connection connection
         return tuple([
-            (MasterState(master.state_code), master.reason)
-            for master in engine_faces(self)
+            (MasterState(connection.state_code), connection.reason)
+            for connection in [nodes_worst(master) for master in self.masters]
         ])
 
     @property
@@ -166,7 +169,8 @@ cdef class Engine:
         """Per master: the time (us) of its last reply that missed its deadline, else 0;
         why its last connection ended, or ""."""
         return tuple([
-            (master.late_us, master.last_error) for master in engine_faces(self)
+            ((<Master>master).late_us, nodes_worst(master).last_error)
+            for master in self.masters
         ])
 
     def may_wait_in_turn(self, keys not None, int64_t now_ns):
@@ -189,13 +193,15 @@ cdef class Engine:
         write and until when that counts, when its last connection ended, since when it
         is away or takes no locks, why the restart guard withholds it)."""
         now_ns = clock_ns()
-        return tuple([master_health(master, now_ns) for master in engine_faces(self)])
+        return tuple([
+            connection_health(nodes_worst(master), now_ns) for master in self.masters
+        ])
 
     @property
     def figures(self):
         """Per master: (name, granted, taken, failed, silent, late replies, connects,
         losses, releases dropped)."""
-        return tuple([engine_figures(master) for master in engine_configured(self)])
+        return tuple([master_figures(master) for master in self.masters])
 
     def new_round(self, int operation, keys not None, bytes token not None,
                   Terms terms not None, int attempt=0, int64_t began_ns=0,
@@ -225,17 +231,21 @@ cdef class Engine:
         """Whether what has kept a quorum from its votes in a round is announced as
         passing, and no quarantine of it is longer than until then."""
         cdef Master master
+        cdef int64_t withheld_until_ns
         cdef uint64_t passing = 0
         cdef bint is_passing
-        for master in engine_group(self, round):
-            text = None if round.details is None else round.details[master.index]
-            if round.closed_ns < master.restart_guard.until_ns:
-                is_passing = master.restart_guard.until_ns <= until_ns
+        for master in self.masters:
+            text = None if round.details is None else round.details[master.vote]
+            withheld_until_ns = (
+                master_connection(master, round.resource).restart_guard.until_ns
+            )
+            if round.closed_ns < withheld_until_ns:
+                is_passing = withheld_until_ns <= until_ns
             else:
-                is_passing = not set_has(round.failed, master.index) or (
+                is_passing = not set_has(round.failed, master.vote) or (
                     type(text) is str and text_is_passing(<str>text)
                 )
-            passing |= set_of(master.index) if is_passing else 0
+            passing |= set_of(master.vote) if is_passing else 0
         return electorate_wins(self.electorate, passing)
 
     def new_inspections(self, Permits permits not None, Terms terms not None):

@@ -28,7 +28,7 @@ cdef inline object engine_keys(Engine self, object keys):
     if is_semaphore:
         keys = (<Permits>keys).name
     # With tokens of the caller it may be the name of another library's lock.
-    if self.is_routed and (is_semaphore or self.token_uses is None):
+    if self.has_slots and (is_semaphore or self.token_uses is None):
         keys = routes_name(keys) if type(keys) is bytes else (
             tuple(sorted([routes_name(key) for key in keys]))
         )
@@ -140,178 +140,87 @@ cdef struct Prospects:       # sets of masters
 
 cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexcept:
     # Of this round: that of a cluster is the node which has its key, or the next map.
+    # None: of any, if no master is a cluster.
     cdef Prospects prospects = Prospects(0, 0, 0)
-    cdef Master master, node
+    cdef Master master
+    cdef Connection connection
     cdef bint is_opening
-    cdef int i
-    for i in range(self.vote_count):
-        master = <Master>self.masters[i]
-        is_opening = master_is_opening(master)
-        if master.routes is not None and round is not None:
-            node = engine_node(master, round.resource)
-            is_opening = master_is_opening(node) or (
-                is_opening and node.state_code != MASTER_READY
-            )
-            if round.is_connecting:
-                is_opening |= engine_is_opening_any(master)
-            master = node
-        if master.state_code == MASTER_READY:
-            prospects.ready |= set_of(i)
-            if now_ns >= master.restart_guard.until_ns:
-                prospects.voting |= set_of(i)
+    for master in self.masters:
+        connection = master.connection
+        if round is not None:
+            connection = master_connection(master, round.resource)
+        is_opening = connection_is_opening(connection)
+        if connection.state_code == MASTER_READY:
+            prospects.ready |= set_of(master.vote)
+            if now_ns >= connection.restart_guard.until_ns:
+                prospects.voting |= set_of(master.vote)
+        else:
+            is_opening |= connection_is_opening(master.connection)
+        if round is not None and round.is_connecting:
+            is_opening |= nodes_are_opening(master)
         if is_opening:
-            prospects.opening |= set_of(i)
+            prospects.opening |= set_of(master.vote)
     return prospects
-
-
-# A cluster is one of the masters as configured; its nodes are connections behind them.
-
-
-cdef list engine_configured(Engine self):
-    return self.masters[:self.vote_count]
-
-
-cdef Master engine_node(Master master, bytes resource):
-    # Of a cluster the node that has this key. Itself: a plain master; or no node is
-    # known, and then this is never READY.
-    cdef int at
-    if master.routes is None:
-        return master
-    at = master.routes.owner[routes_slot(resource)]
-    if at == NO_NODE or master.routes.nodes[at] is None:
-        return master
-    return <Master>master.routes.nodes[at]
-
-
-cdef Master engine_at(Engine self, int index, bytes resource):
-    return engine_node(<Master>self.masters[index], resource)
-
-
-cdef list engine_group(Engine self, Round round):
-    # The connections of a round, one for each vote.
-    if not self.is_routed:
-        return self.masters
-    return [engine_node(master, round.resource) for master in engine_configured(self)]
-
-
-cdef bint engine_is_opening_any(Master home) noexcept:
-    for node in home.routes.nodes:
-        if node is not None and master_is_opening(<Master>node):
-            return True
-    return master_is_opening(home)
-
-
-cdef list engine_faces(Engine self):
-    # What is shown of each master: of a cluster the node that is worst off.
-    cdef Master master, node, shown
-    cdef list faces = []
-    for master in engine_configured(self):
-        shown = master
-        for node in () if master.routes is None else master.routes.nodes:
-            if node is None or not routes_needs(master.routes, node.node):
-                continue
-            if shown is master or node.state_code != MASTER_READY or (
-                shown.state_code == MASTER_READY
-                and node.restart_guard.until_ns > shown.restart_guard.until_ns
-            ):
-                shown = node
-        faces.append(shown)
-    return faces
-
-
-cdef tuple engine_figures(Master master):
-    # A cluster's are the sums of its nodes'.
-    cdef list each = [master_figures(master)]
-    if master.routes is not None:
-        each += [master_figures(node) for node in master.routes.nodes if node]
-    return (master.name, *[sum(column) for column in list(zip(*each))[1:]])
 
 
 cdef int engine_rank(Engine self) except -1:
     # The order of the gates, by what all clients see alike. One cluster may have other
     # seeds in each of them, so it is the smallest id of its nodes, replicas too. (Where
     # that node leaves, some have the order of before for a while.)
-    cdef Master master
-    cdef list ranked = []
-    for master in engine_configured(self):
-        server = master.server
-        if master.routes is not None and master.routes.known:
-            smallest = <bytes>sorted(master.routes.known)[0]
-            server = "cluster", 0, smallest.decode("latin-1")
-        ranked.append((server, master.settings.db, master.index))
-    ranked.sort()
-    for place, (_, _, index) in enumerate(ranked):
-        self.gate_order[place] = index
+    for place, (_, _, vote) in enumerate(sorted([
+        (<Master>master).rank for master in self.masters
+    ])):
+        self.gate_order[place] = vote
 
 
-cdef int engine_take_routes(Engine self, Master of, int64_t now_ns) except -1:
-    # There is another map, or it is seen to be old: nodes are made and opened, and the
-    # releases that are deferred go to where their keys are.
-    cdef Master home = <Master>self.masters[of.index], node
-    cdef DeferredRelease each
-    cdef list deferred
-    cdef int at
+cdef int engine_take_map(Engine self, Master master, int64_t now_ns) except -1:
+    # Of a cluster, or the one that it has is seen to be old: new nodes get a place.
+    cdef Connection node
+    nodes_follow_map(master, now_ns)
     engine_rank(self)
-    for at in range(<int>len(home.routes.addresses)):
-        node = <Master>home.routes.nodes[at]
-        if routes_needs(home.routes, at):
-            node = master_node(home, at, now_ns)
+    for node in master.nodes:
         if node is not None and node.place < 0:
-            node.place = self.master_count
-            self.links[node.place] = &node.link
-            self.masters.append(node)
-            self.master_count += 1
-    deferred = deferred_take(home.in_flight)
-    for node in home.routes.nodes:
-        if node is not None:
-            deferred += deferred_take(node.in_flight)
-    for each in deferred:
-        deferred_add(
-            engine_node(home, each.release.resource).in_flight, each.release,
-            each.key_until_ns, each.is_second,
-        )
-    for node in home.routes.nodes:
-        if node is not None and node.state_code == MASTER_READY:
-            if node.in_flight.deferred:
-                master_send_deferred(node, now_ns)
-            elif not routes_needs(home.routes, node.node) and not node.in_flight.count:
-                master_on_lost(node, "has no hash slot any more", now_ns)
-        if node is not None and not routes_needs(home.routes, node.node):
-            node.away_from_ns = 0      # no outage: nobody needs it
-            node.is_away_logged = False
+            engine_add(self, node)
     return engine_open_due(self, False, now_ns)
+
+
+cdef int engine_add(Engine self, Connection connection) except -1:
+    connection.place = self.connection_count
+    self.links[connection.place] = &connection.link
+    self.connections.append(connection)
+    self.connection_count += 1
 
 
 cdef int engine_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
     # Begin to connect to every master that is not connected and whose time has come;
     # where a quorum is missing, back-off gives way to a short spacing.
-    cdef Master master
-    for master in self.masters:
-        if master_is_due(master, is_urgent, now_ns):
-            engine_open(self, master, now_ns)
+    cdef Connection connection
+    for connection in self.connections:
+        if connection_is_due(connection, is_urgent, now_ns):
+            engine_open(self, connection, now_ns)
 
 
-cdef int engine_open(Engine self, Master master, int64_t now_ns) except -1:
+cdef int engine_open(Engine self, Connection connection, int64_t now_ns) except -1:
     cdef bint collects = pass_begin()
     try:
         if self.by_hand is not None:
-            master_begin_connect(master, now_ns)
-            self.by_hand.append(master.place)
+            connection_begin_connect(connection, now_ns)
+            self.by_hand.append(connection.place)
         else:
-            master_open(master, now_ns)
+            connection_open(connection, now_ns)
     finally:
         pass_end(collects)
 
 
 cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
-    # Connect for releases that are deferred, as soon as the back-off allows: no later
-    # call may do it. Returns whether there are any.
-    cdef Master master, each
+    # Connect for releases that are deferred, as soon as the back-off allows, and for
+    # the map of a cluster: no later call may do it. Returns whether there are any.
+    cdef Connection connection, each
     cdef bint is_any = False
-    for master in self.masters:
-        if master.in_flight.deferred:
-            for each in (master, self.masters[master.index]):      # of a node: the map
-                if master_is_due(each, False, now_ns):
+    for connection in self.connections:
+        if connection.in_flight.deferred:
+            for each in (connection, connection.master.connection):
+                if connection_is_due(each, False, now_ns):
                     engine_open(self, each, now_ns)
             is_any = True
     return is_any
@@ -320,24 +229,24 @@ cdef bint engine_open_deferred(Engine self, int64_t now_ns) except -1:
 cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
     # At once, here and where one that is READY is cut from now on; where it is refused,
     # again and again until the drain ends.
-    cdef Master master
+    cdef Connection connection
     self.counters.is_at_end = True
-    for master in self.masters:
-        master.retry_at_ns = min(master.retry_at_ns, now_ns)
+    for connection in self.connections:
+        connection_retry_now(connection, now_ns)
     return engine_open_deferred(self, now_ns)
 
 
 cdef bint engine_awaits_replies(Engine self) noexcept:
-    for master in self.masters:
-        if (<Master>master).in_flight.count:
+    for connection in self.connections:
+        if (<Connection>connection).in_flight.count:
             return True
     return False
 
 
 cdef bint engine_is_connected_or_deferring(Engine self) noexcept:
-    cdef Master master
-    for master in self.masters:
-        if master.link.fd >= 0 or master.in_flight.deferred:
+    cdef Connection connection
+    for connection in self.connections:
+        if connection.link.fd >= 0 or connection.in_flight.deferred:
             return True
     return False
 
@@ -348,20 +257,16 @@ cdef int engine_forget_connections(
     # close(2) all and start anew: after a fork, and at the end. The commands in flight
     # fail, and deferred releases are dropped: a forked child has none of its parent's
     # leases. With a reason to defer them, releases go to the next connections.
-    cdef Master master
-    for master in self.masters:
+    cdef Connection connection
+    cdef str reason = "closed" if self.is_closed else "not connected yet"
+    for connection in self.connections:
         if deferred_for is not None:
-            master_note_lost(master)
-            in_flight_fail(master.in_flight, deferred_for, False, now_ns)
-        master_drop_link(master)
-        master.preparing = None
-        master_set_state(master, MASTER_CLOSED)
-        master.reason = "closed" if self.is_closed else "not connected yet"
-        master.failures = 0
-        in_flight_fail(master.in_flight, master.reason, False, now_ns)
+            connection_note_lost(connection)
+            in_flight_fail(connection.in_flight, deferred_for, False, now_ns)
+        connection_forget(connection, reason, now_ns)
         if deferred_for is None:
-            deferred_take(master.in_flight)
-            master.lost_ids = []
+            deferred_take(connection.in_flight)
+            connection_forget_lost(connection)
 
 
 # --- review ---------------------------------------------------------------------------
@@ -370,67 +275,63 @@ cdef int engine_forget_connections(
 # handshake that does not find it; those that a reply gave begin anew with it, too.
 
 
-cdef int engine_review_master(Engine self, Master master, int64_t now_ns) except -1:
-    # A master has become READY, its clock jumped, or it has a new warning.
-    cdef Master other
-    cdef str server = master_server(master)
-    cdef bint is_introduced = master.is_introduced
-    master.needs_review = False
-    if master.routes is not None:
-        engine_take_routes(self, master, now_ns)
-    found = []
-    if master.clock.step_ns:
-        step_s = master.clock.step_ns / 1e9
+cdef int engine_review(Engine self, Connection connection, int64_t now_ns) except -1:
+    # It has become READY, its server's clock jumped, or it has a new warning.
+    cdef Connection other
+    cdef Report report = connection.report
+    cdef str server = connection_server(connection), refusal = None
+    cdef bint is_introduced = report.is_introduced
+    cdef list found = []
+    if connection.node != NODE_NONE:
+        engine_take_map(self, connection.master, now_ns)
+    if connection.clock.step_ns:
+        step_s = connection.clock.step_ns / 1e9
         found.append(f"its clock jumped by {step_s:+.3f} s")
-    new_warnings, master.new_warnings = master.new_warnings, []
-    for text in master.server_info.warnings() + new_warnings:
-        if master.routes is None or not text.startswith("is a cluster node"):
+    for text in connection.server_info.warnings() + report_begin_review(report):
+        if connection.node == NODE_NONE or not text.startswith("is a cluster node"):
             found.append(text)
-    if master.node < 0:      # no server: it reads maps
-        return engine_warn(self, master, found)
-    refusal = None
-    for other in self.masters:
-        if server is None or other.index == master.index or (
-            other.state_code != MASTER_READY or master_server(other) != server
+    if connection.node == NODE_MAP:      # no server: it reads maps
+        return engine_warn(self, report, found)
+    for other in self.connections:
+        if server is None or other.vote == connection.vote or (
+            other.state_code != MASTER_READY or connection_server(other) != server
         ):
             continue
-        if not self.servers_may_be_same or other.settings.db == master.settings.db:
-            refusal = f"is the same server as {other.name}: one server has one vote"
-            if master.server_info.run_id is None or other.server_info.run_id is None:
+        if not self.servers_may_be_same or (
+            other.master.settings.db == connection.master.settings.db
+        ):
+            refusal = (
+                f"is the same server as {other.master.name}: one server has one vote"
+            )
+            if None in (connection.server_info.run_id, other.server_info.run_id):
                 refusal += " (or has a copy of its data: grant +info to tell)"
         # Databases of one server, where a replaced library took them.
-        elif other.server != master.server:    # else it was reported before
+        elif other.master.server != connection.master.server:    # else reported before
             found.append(
-                f"is the same server as {other.name}: its databases fail together"
+                f"is the same server as {other.master.name}: "
+                "its databases fail together"
             )
-    if refusal is not None and master.state_code == MASTER_READY:
-        engine_warn(self, master, found + [refusal])
-        return master_on_lost(master, refusal, now_ns)
-    engine_warn(self, master, found)
-    if is_introduced and master.state_code == MASTER_READY:      # else it was refused
-        return master_note_back(master, "connected", now_ns)
+    if refusal is not None and connection.state_code == MASTER_READY:
+        engine_warn(self, report, found + [refusal])
+        return connection_on_lost(connection, refusal, now_ns)
+    engine_warn(self, report, found)
+    if is_introduced and connection.state_code == MASTER_READY:      # else refused
+        return report_back(report, "connected", now_ns)
 
 
-cdef int engine_warn(Engine self, Master master, list found) except -1:
-    cdef list before = engine_warnings(self)
-    cdef list warnings = [] if master.is_introduced else list(master.warnings)
-    for text in found:
-        if text not in warnings:
-            warnings.append(text)
-            if (master.name, text) not in before:
-                self.counters.unlogged.append((LEVEL_WARNING, master.name, text))
-    master.warnings = warnings
-    master.is_introduced = False
+cdef int engine_warn(Engine self, Report report, list found) except -1:
+    for text in report_take_warnings(report, found, engine_warnings(self)):
+        self.counters.unlogged.append((LEVEL_WARNING, report.master.name, text))
 
 
 cdef list engine_warnings(Engine self):
     # Of the nodes of a cluster, which have one name, each once.
-    cdef Master master
+    cdef Connection connection
     cdef list found = []
-    for master in self.masters:
-        for text in master.warnings:
-            if (master.name, text) not in found:
-                found.append((master.name, text))
+    for connection in self.connections:
+        for text in connection.report.warnings:
+            if (connection.master.name, text) not in found:
+                found.append((connection.master.name, text))
     return found
 
 
@@ -442,15 +343,15 @@ cdef list engine_warnings(Engine self):
 # the rest.
 
 
-cdef inline int sending_form(Master self, Round round, bint by_source) noexcept:
+cdef inline int sending_form(Connection self, Round round, bint by_source) noexcept:
     # Where nobody may read an error (by_source), a native command goes only where one
     # has been answered before: an ACL may forbid it.
-    cdef bint is_at_gate = round.gate == self.index and (
+    cdef bint is_at_gate = round.gate == self.vote and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
     )
     if is_at_gate and (round.our_entry != OUR_ENTRY_NONE or by_source):
         return FORM_GATE
-    if self.native != FORM_SCRIPT and native_replaces(round, self.scripts) and (
+    if self.native != FORM_SCRIPT and native_replaces(round, self.master.scripts) and (
         self.native_is_proven or not by_source
     ):
         return self.native
@@ -462,23 +363,26 @@ cdef int engine_queue(
 ) except -1:
     # Queue the round's command for the given set of masters; t0 is now_ns.
     cdef Master master
+    cdef Connection connection
     cdef Buffer forms[FORMS]
     cdef int needed = 0
-    cdef list group = self.masters
     round_open(round, now_ns)
     counters_note_due(self.counters, round.deadline_ns)
-    if self.is_routed:
-        group = engine_group(self, round)
-    for master in group:
-        if master.restart_guard.failover_ns != 0 and master_was_silent(master, now_ns):
-            master_ask_replication(master, now_ns)
-    for master in group:
-        if (masters >> master.index) & 1:
-            needed |= 1 << sending_form(master, round, by_source)
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.restart_guard.failover_ns != 0 and (
+            connection_was_silent(connection, now_ns)
+        ):
+            connection_ask_replication(connection, now_ns)
+        if (masters >> master.vote) & 1:
+            needed |= 1 << sending_form(connection, round, by_source)
     engine_encode(self, forms, round, needed, by_source)
-    for master in group:
-        if (masters >> master.index) & 1:
-            engine_queue_at(self, master, round, forms, by_source, now_ns)
+    for master in self.masters:
+        if (masters >> master.vote) & 1:
+            engine_queue_at(
+                self, master_connection(master, round.resource), round, forms,
+                by_source, now_ns,
+            )
 
 
 cdef int engine_encode(
@@ -500,63 +404,70 @@ cdef int engine_encode(
 
 
 cdef int engine_queue_at(
-    Engine self, Master master, Round round, Buffer *forms, bint by_source,
+    Engine self, Connection connection, Round round, Buffer *forms, bint by_source,
     int64_t now_ns,
 ) except -1:
     cdef InFlightEntry entry = ENTRY_OF_ROUND
-    if master.state_code == MASTER_READY and (
-        master.in_flight.count >= IN_FLIGHT_MOST
-        and now_ns - master.heard_ns > OVERDUE_AT_LEAST_NS // 10
+    if connection.state_code == MASTER_READY and (
+        connection.in_flight.count >= IN_FLIGHT_MOST
+        and now_ns - connection.heard_ns > OVERDUE_AT_LEAST_NS // 10
     ):
-        master_on_lost(
-            master, f"owes {master.in_flight.count} replies and is silent", now_ns
+        connection_on_lost(
+            connection, f"owes {connection.in_flight.count} replies and is silent",
+            now_ns,
         )
-    if master.state_code != MASTER_READY:
-        return master_on_unsent(master, round, entry, now_ns)
-    if engine_withhold(master, round, now_ns):
+    if connection.state_code != MASTER_READY:
+        return connection_on_unsent(connection, round, entry, now_ns)
+    if now_ns < connection.restart_guard.until_ns and (
+        engine_withhold(connection, round, now_ns)
+    ):
         return 0
-    entry.form = sending_form(master, round, by_source)
+    entry.form = sending_form(connection, round, by_source)
     entry.is_by_source = by_source and not form_is_native(entry.form)
-    if entry.is_by_source and not master.may_eval:
+    if entry.is_by_source and not connection.may_eval:
         entry.is_by_source = False
-        master_send_again(master, round, entry, now_ns)
+        connection_send_again(connection, round, entry, now_ns)
     else:
-        master_send(master, round, &forms[entry.form], entry, now_ns)
-        if round.our_entry == OUR_ENTRY_NONE and round.gate == master.index and (
+        connection_send(connection, round, &forms[entry.form], entry, now_ns)
+        if round.our_entry == OUR_ENTRY_NONE and round.gate == connection.vote and (
             form_is_native(entry.form)
         ):
             round.our_entry = OUR_ENTRY_ASKED
-            master.released.append(round)
+            connection.released.append(round)
             self.is_asking = True
-    if now_ns - master.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
-        master.clock.asked_at_ns = now_ns
-        master_ask(master, ENTRY_TIME, (b"TIME",), now_ns)
+    if now_ns - connection.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
+        connection.clock.asked_at_ns = now_ns
+        connection_ask(connection, ENTRY_TIME, (b"TIME",), now_ns)
 
 
-cdef int engine_send_unanswered(Engine self, Master master, int64_t now_ns) except -1:
+cdef int engine_send_unanswered(
+    Engine self, Connection connection, int64_t now_ns
+) except -1:
     # Rounds are open whose connection to this master is gone: connect at once, and ask
     # again as soon as it is READY.
     cdef Round round
-    if master.state_code == MASTER_READY:
-        for round in tuple(master.in_flight.unanswered):
-            engine_withhold(master, round, now_ns)
-        return master_send_unanswered(master, now_ns)
-    if master_is_due(master, False, now_ns):
-        return engine_open(self, master, now_ns)
+    if connection.state_code == MASTER_READY:
+        for round in tuple(connection.in_flight.unanswered):
+            engine_withhold(connection, round, now_ns)
+        return connection_send_unanswered(connection, now_ns)
+    if connection_is_due(connection, False, now_ns):
+        return engine_open(self, connection, now_ns)
 
 
-cdef inline bint engine_withhold(Master master, Round round, int64_t now_ns) except -1:
+cdef inline bint engine_withhold(
+    Connection connection, Round round, int64_t now_ns
+) except -1:
     # The restart guard: a master that may have forgotten its votes gets none. Returns
     # whether it is one.
-    if now_ns >= master.restart_guard.until_ns or (
+    if now_ns >= connection.restart_guard.until_ns or (
         round.operation_code != OPERATION_ACQUIRE
     ):
         return False
     if round.verdict_code == VERDICT_OPEN:
-        text = master_withheld(master, now_ns)
-        until_ns = min(now_ns + REFUSED_NS, master.restart_guard.until_ns)
-        master_note_refusal(master, text, until_ns, now_ns)
-        round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+        text = connection_withheld(connection, now_ns)
+        until_ns = min(now_ns + REFUSED_NS, connection.restart_guard.until_ns)
+        report_refused(connection.report, text, until_ns, now_ns)
+        round_on_vote(round, connection.vote, VOTE_FAILED, text, False, now_ns)
     return True
 
 
@@ -574,6 +485,7 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
     cdef uint64_t late = 0, unsettled = 0, ready = 0
     cdef TokenUse use
     cdef Master master
+    cdef Connection connection
     if round.operation_code != OPERATION_ACQUIRE:
         if engine_is_over_given(self, round, now_ns):
             return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
@@ -584,11 +496,12 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         if round_is_tried(use.open):
             return engine_withhold_all(self, round, VOTE_TAKEN, TRIED_HERE, now_ns)
         unsettled |= token_use_unsettled(use, now_ns)
-    for master in engine_group(self, round):
-        if master.state_code == MASTER_READY:
-            ready |= set_of(master.index)
-        if master_has_lost(master, round, now_ns):
-            late |= set_of(master.index)
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.state_code == MASTER_READY:
+            ready |= set_of(master.vote)
+        if connection_has_lost(connection, round, now_ns):
+            late |= set_of(master.vote)
     if electorate_wins(self.electorate, ready) and (
         not electorate_wins(self.electorate, ~(late | unsettled))
     ):
@@ -596,10 +509,10 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
     for use in round.token_uses:
         use.open = round
     engine_queue(self, round, ~late, False, now_ns)
-    for master in engine_group(self, round):
-        if set_has(late, master.index):
-            text = NOT_SETTLED if master.state_code == MASTER_READY else master.reason
-            round_on_vote(round, master.index, VOTE_FAILED, text, False, now_ns)
+    for master in self.masters:
+        if set_has(late, master.vote):
+            text = master_connection(master, round.resource).reason or NOT_SETTLED
+            round_on_vote(round, master.vote, VOTE_FAILED, text, False, now_ns)
 
 
 cdef bint engine_is_over_given(Engine self, Round round, int64_t now_ns) except -1:
@@ -719,12 +632,14 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
         return True
     self.counters.fences_written += fencing.asked == 0
     entry.form = FORM_FENCE
-    for master in engine_group(self, round):
-        bit = <uint64_t>1 << master.index
-        if fencing.asked & bit or not fencing_is_short(round, master.index):
+    for master in self.masters:
+        bit = <uint64_t>1 << master.vote
+        if fencing.asked & bit or not fencing_is_short(round, master.vote):
             continue
         fencing.asked |= bit
-        master_send_again(master, round, entry, now_ns)
+        connection_send_again(
+            master_connection(master, round.resource), round, entry, now_ns
+        )
     counters_note_due(self.counters, round.deadline_ns)      # nothing was in flight
     return True
 

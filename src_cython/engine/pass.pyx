@@ -6,7 +6,7 @@
 # roll-back.
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
-    cdef Master master
+    cdef Connection connection
     try:
         if round.is_opened or round.is_finished:      # withdrawn meanwhile
             return 0
@@ -32,9 +32,9 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             if self.scripts.is_fencing:
                 engine_propose_fence(self, round, now_ns)
             if round.terms.linger_ns:      # an asker may have another gate than we
-                for master in self.masters:
-                    if master.state_code == MASTER_READY and master.may_queue:
-                        master_subscribe(master, self.queues.waiter, now_ns)
+                for connection in self.connections:
+                    if connection.state_code == MASTER_READY and connection.may_queue:
+                        connection_subscribe(connection, self.queues.waiter, now_ns)
         self.started_ns = now_ns
         if self.token_uses is not None and (
             operation_is(round.operation_code, OPERATION_CHANGES_KEY)
@@ -100,19 +100,22 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
     # Open a round, or let it wait for connections. What may fail comes before it is
     # submitted.
     cdef Master master
+    cdef Connection connection
     cdef Prospects prospects
     cdef uint64_t ready
     cdef bint waits
-    for master in engine_group(self, round):
-        master_doubt(master, now_ns)
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.restart_guard.window_ns:
+            connection_doubt(connection, now_ns)
     prospects = engine_prospects(self, round, now_ns)
     ready = prospects.ready
     if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it
         ready = prospects.voting
     if ready != self.electorate.members:
         if round.operation_code == OPERATION_PING:      # it asks for the present states
-            for master in self.masters:
-                master.retry_at_ns = min(master.retry_at_ns, now_ns)
+            for connection in self.connections:
+                connection_retry_now(connection, now_ns)
         try:
             waits = round.is_connecting or not electorate_wins(self.electorate, ready)
             engine_open_due(self, waits, now_ns)
@@ -196,7 +199,7 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
         return 0
     prospects = engine_prospects(self, None, now_ns)
     for admission in list(self.admissions.values()):
-        if self.is_routed:
+        if self.has_slots:
             prospects = engine_prospects(self, admission.round, now_ns)
         if admission_is_over(self, admission, &prospects, now_ns):
             engine_end_admission(self, admission, now_ns)
@@ -293,14 +296,15 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         round.token_uses = engine_token_uses(self, round, True)
         token_uses_hold(round, round.opened_ns)
     self.counters.ended[round.operation_code][verdict] += 1
-    if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld:
+    if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld and (
+        self.quorum_lost_ns or verdict >= VERDICT_UNREACHABLE
+    ):
         engine_note_quorum(self, round, now_ns)
     if round.failed | round.silent:
-        for master in engine_group(self, round):
-            master.votes[VOTE_FAILED] += set_has(round.failed, master.index)
-            if set_has(round.silent, master.index):
-                master.votes[VOTE_SILENT] += 1
-                master.silent_at_ns = now_ns
+        for master in self.masters:
+            master_note_no_answer(master, round)
+            if set_has(round.silent, master.vote):
+                connection_on_silent(master_connection(master, round.resource), now_ns)
     if verdict != VERDICT_UNREACHABLE and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
         and not (round.needs_all or round.is_repeated or round.is_withheld)
@@ -331,22 +335,25 @@ cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
     # One line for the log as the quorum is lost, and one as it is there again. Only if
     # the masters are to blame: not for a caller that waited too short.
     cdef Master master
+    cdef Connection connection
     cdef str reason
     cdef uint64_t gone = 0
     if round.verdict_code == VERDICT_WON or round.verdict_code == VERDICT_TAKEN:
-        if self.quorum_lost_ns:
-            lost_s = (now_ns - self.quorum_lost_ns) / 1e9
-            text = f"there again after {lost_s:.1f} s"
-            self.counters.unlogged.append((LEVEL_INFO, "quorum", text))
+        lost_s = (now_ns - self.quorum_lost_ns) / 1e9
+        text = f"there again after {lost_s:.1f} s"
+        self.counters.unlogged.append((LEVEL_INFO, "quorum", text))
         self.quorum_lost_ns = 0
         return 0
     if self.quorum_lost_ns or self.is_closed:
         return 0
     text = "lost"
-    for master in engine_group(self, round):
-        if master.state_code != MASTER_READY or now_ns < master.refused_until_ns:
-            gone |= set_of(master.index)
-            reason = master.reason or master.refusal
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.state_code != MASTER_READY or (
+            now_ns < connection.report.refused_until_ns
+        ):
+            gone |= set_of(master.vote)
+            reason = connection.reason or connection.report.refusal
             text += f"; {master.name}: {reason}"
     if not electorate_wins(self.electorate, ~gone):
         self.quorum_lost_ns = now_ns
@@ -397,7 +404,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     if self.leadership.depth > 0 and self.leadership.greenlet != 0:
         # A leader's greenlet was copied, and its hub watches these: libev aborts where
         # a watched descriptor is closed.
-        for i in range(self.master_count):
+        for i in range(self.connection_count):
             self.links[i].fd = -1
         self.leadership.waker.event.fd = -1
     leader_reset(self.leadership)
@@ -411,7 +418,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     gate_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
-        master.leaving = self.queues.leaving
+        master_set_leaving(master, self.queues.leaving)
     # The parent's rounds end, for a frame of ours may wait for one.
     for round in [*self.admissions, *self.closed, *self.held, *self.opened]:
         round_give_up(round, "the process forked", now_ns)
@@ -523,62 +530,65 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
 
 cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
     # Bytes and events of the links, into the masters; and what waited for these.
-    cdef Master master
+    cdef Connection connection
     cdef bint collects
     if self.has_tls:      # between two passes
-        for master in self.masters:
-            master_decrypt(master, now_ns)
+        for connection in self.connections:
+            connection_decrypt(connection, now_ns)
     collects = pass_begin()
     try:
-        for master in self.masters:
-            engine_take_link(self, master, now_ns)
-            if master.in_flight.unanswered:
-                engine_send_unanswered(self, master, now_ns)
+        for connection in self.connections:
+            engine_take_link(self, connection, now_ns)
+            if connection.in_flight.unanswered:
+                engine_send_unanswered(self, connection, now_ns)
         if self.admissions or self.opened or self.batches:
             engine_admit(self, now_ns)
     finally:
         pass_end(collects)
 
 
-cdef int engine_take_link(Engine self, Master master, int64_t now_ns) except -1:
-    cdef Link *link = &master.link
+cdef int engine_take_link(Engine self, Connection connection, int64_t now_ns) except -1:
+    cdef Link *link = &connection.link
     cdef bytes data
     if link.phase == LINK_OPEN:
-        data, master.plain = master.plain, None      # of TLS
-        if link.received and master.tls is None:
+        data = None
+        if connection.plain is not None:      # of TLS
+            data = connection_take_plain(connection)
+        if link.received and connection.tls is None:
             data = PyBytes_FromStringAndSize(link.incoming, link.received)
             link.received = 0
             link.heard_ns = now_ns
         if data:
-            engine_take_bytes(self, master, data, now_ns)
+            engine_take_bytes(self, connection, data, now_ns)
         if link.error != 0:
-            master_on_cut(master, error_text(link.error), now_ns)
+            connection_on_cut(connection, error_text(link.error), now_ns)
         elif link.is_at_end:
-            master_on_cut(master, "the server closed the connection", now_ns)
+            connection_on_cut(connection, "the server closed the connection", now_ns)
     elif link.is_ready:
         link.is_ready = False
         if link.phase == LINK_CONNECTING:
-            master_on_connect_event(master, now_ns)
+            connection_on_connect_event(connection, now_ns)
         elif link.phase == LINK_RESOLVING:
-            master_on_resolved(master, now_ns)
+            connection_on_resolved(connection, now_ns)
 
 
 cdef int engine_take_bytes(
-    Engine self, Master master, bytes data, int64_t now_ns
+    Engine self, Connection connection, bytes data, int64_t now_ns
 ) except -1:
-    master_on_bytes(master, data, now_ns)
-    if master.notified:      # others, at our release, mostly after the quorum
-        for resource in master.notified:
+    cdef Master master = connection.master
+    connection_on_bytes(connection, data, now_ns)
+    if master.notified:
+        for resource in master_take_notified(master):
             turns_note_contended(self, resource, now_ns)
-        master.notified = []
-    while master.awaited:
-        turns_notify(self, <Round>master.awaited.pop(), master.index, now_ns)
+    while connection.awaited:
+        turns_notify(self, <Round>connection.awaited.pop(), master.vote, now_ns)
     while master.turns:
         turns_take(self, master, now_ns)
         engine_admit_opened(self, now_ns)
     if master.moved:
         turns_take_moved(self, master, now_ns)
-    return engine_review_master(self, master, now_ns) if master.needs_review else 0
+    if connection.report.needs_review:
+        return engine_review(self, connection, now_ns)
 
 
 cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
@@ -590,15 +600,15 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
     for _pass in range(DUE_PASSES):
         engine_before_nogil(self)
         with nogil:
-            links_receive(self.links, self.master_count)
+            links_receive(self.links, self.connection_count)
             atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
         self.leadership.leader_at = LEADER_HAS_GIL
         quiet = 0
-        for i in range(self.master_count):
+        for i in range(self.connection_count):
             if not self.links[i].received:
                 quiet |= <uint64_t>1 << i
         engine_take_links(self, now_ns)
-        if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.master_count):
+        if quiet == ~<uint64_t>0 >> (MAX_MASTERS - self.connection_count):
             break
     collects = pass_begin()
     try:
@@ -610,19 +620,19 @@ cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
 cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     # Close all that is due; all that had come by `now_ns` has been read. Only the
     # `quiet` masters, which sent nothing, can be overdue.
-    cdef Master master
+    cdef Connection connection
     cdef Round round
     cdef Admission admission
     cdef int64_t next_ns = NEVER_NS
     if now_ns < self.counters.due_ns:
         return 0
-    for master in self.masters:
-        for round in in_flight_open(master.in_flight):
+    for connection in self.connections:
+        for round in in_flight_open(connection.in_flight):
             if now_ns >= round.deadline_ns:
                 round_on_deadline(round, now_ns)
-        if (quiet >> master.place) & 1:
-            master_check_time(
-                master, 0 if self.is_draining else self.polled_before_ns, now_ns
+        if (quiet >> connection.place) & 1:
+            connection_check_time(
+                connection, 0 if self.is_draining else self.polled_before_ns, now_ns
             )
     engine_admit(self, now_ns)
     while turns_take_due(self, now_ns):
@@ -632,8 +642,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
         next_ns = <int64_t>self.queues.due[0][0]
     for admission in self.admissions.values():
         next_ns = min(next_ns, admission.limit_ns)
-    for master in self.masters:
-        next_ns = min(next_ns, master_next_ns(master, now_ns))
+    for connection in self.connections:
+        next_ns = min(next_ns, connection_next_ns(connection, now_ns))
     self.counters.due_ns = next_ns      # only now: without memory it is due again
 
 
@@ -646,20 +656,20 @@ cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
     # Before the next write: gates are asked who waits for what it releases natively.
     # And what runs Python code: logins are begun, and what was queued since the last
     # write is encrypted.
-    cdef Master master
+    cdef Connection connection
     cdef bint collects
     if self.is_asking:
         collects = pass_begin()
         try:
             self.is_asking = False
-            for master in self.masters:
-                master_ask_queues(master, self.is_routed, now_ns)
+            for connection in self.connections:
+                connection_ask_queues(connection, self.has_slots, now_ns)
         finally:
             pass_end(collects)
-    for master in self.masters:
-        if master.is_to_prepare:
-            master_begin_preparing(master, now_ns)
-        master_encrypt(master, now_ns)
+    for connection in self.connections:
+        if connection.is_to_prepare:
+            connection_begin_preparing(connection, now_ns)
+        connection_encrypt(connection, now_ns)
 
 
 cdef inline int engine_before_nogil(Engine self) except -1:

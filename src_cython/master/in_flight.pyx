@@ -28,6 +28,7 @@ cdef class DeferredRelease:
 
 
 cdef class InFlight           # below
+cdef class Master             # master/master
 
 
 cdef int deferred_add(
@@ -38,14 +39,14 @@ cdef int deferred_add(
     # ones.
     cdef DeferredRelease waiting
     cdef size_t size
-    if not (release.may_hold >> self.master) & 1:
+    if not (release.may_hold >> self.vote) & 1:
         return 0
     size = round_size(release)
     if len(self.deferred) >= DEFERRED_MOST or (
         self.deferred_bytes + size > DEFERRED_BYTES_MOST
     ):
-        self.counters.releases_dropped += 1
-        self.releases_dropped += 1
+        self.master.counters.releases_dropped += 1
+        self.master.releases_dropped += 1
         return 0
     waiting = DeferredRelease.__new__(DeferredRelease)
     waiting.release = release
@@ -165,9 +166,9 @@ ENTRY_OF_ROUND.key_until_ns = NEVER_NS
 @cython.final
 @cython.internal
 cdef class InFlight:
-    cdef int master                  # its index
-    cdef Link *link                  # of the master that owns this: gets the count
-    cdef Counters counters
+    cdef int vote                    # its master's
+    cdef Link *link                  # of the connection that owns this: gets the count
+    cdef Master master
     cdef InFlightEntry *entries      # a ring of capacity, a power of two
     cdef uint32_t first, count, capacity
     cdef uint32_t closed             # so many of the oldest need no deadline
@@ -175,8 +176,6 @@ cdef class InFlight:
     cdef size_t deferred_bytes
     cdef list unanswered             # open rounds that wait for the next connection
     cdef set lost                    # given (key, token): unanswered where it was lost
-    cdef int64_t unanswered_late     # how many of closed rounds never were
-    cdef int64_t releases_dropped    # how many of `deferred` there was no room for
 
     def __cinit__(self):
         self.lost = set()
@@ -263,7 +262,7 @@ cdef int in_flight_fail(
         unanswered, self.unanswered = self.unanswered, []
         for round in unanswered:
             if round.verdict_code == VERDICT_OPEN:
-                round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
+                round_on_vote(round, self.vote, VOTE_FAILED, reason, False, now_ns)
     if failure is not None:
         raise failure
 
@@ -283,19 +282,19 @@ cdef int in_flight_fail_oldest(
     )      # a given token may be in use elsewhere, too
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self, round, entry.key_until_ns, True)
-        is_kept = is_kept and (round.may_hold >> self.master) & 1
+        is_kept = is_kept and (round.may_hold >> self.vote) & 1
     if round.token_uses is not None:
         for key in round.keys or (round.resource,):
             self.lost.add((key, round.token))
     if round.verdict_code != VERDICT_OPEN:
-        if set_has(round_pending(round), self.master):
-            self.unanswered_late += 1
+        if set_has(round_pending(round), self.vote):
+            self.master.unanswered_late += 1
         return 0
     if is_kept:      # its second write as well: the SET is repeated, and reports more
         round_on_repeated(round)
         self.unanswered.append(round)
         return 0
-    return round_on_vote(round, self.master, VOTE_FAILED, reason, False, now_ns)
+    return round_on_vote(round, self.vote, VOTE_FAILED, reason, False, now_ns)
 
 
 cdef bint in_flight_is_overdue(

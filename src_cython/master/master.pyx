@@ -1,5 +1,5 @@
-# One master: its state and its counters, from when on it may vote again after a
-# restart, and whether it is far slower than a quorum. The first two are pure.
+# One master: what is configured of it, its votes, and what its connections report; and
+# from when on a server may vote again after a restart. All of this is pure.
 
 # --- restart guard --------------------------------------------------------------------
 # The restart guard: when a master may vote. Pure: the server's answers and a time in,
@@ -97,23 +97,17 @@ cdef void restart_guard_hold_until(
 
 
 # --- master ---------------------------------------------------------------------------
-# One master: its settings, the state of its connection, and its figures.
-#
-# Theory of operation. The states and what leads from one to the next:
-#
-#   CLOSED, BACKOFF --open--> CONNECTING --connected--> HANDSHAKE --done--> READY
-#   any but CLOSED  --lost--> BACKOFF        any --close--> CLOSED
-#
-# A reply pops the oldest entry in flight, which knows its round. A reply without an
-# entry, one that does not fit the command, or bytes that are not RESP end the
-# connection, for nothing read after them can be trusted.
-#
-# Events take bytes and `now_ns`; the driver moves the bytes (connection, replies).
+# One master: what is configured of it, and what it knows as one that votes. Commands go
+# to a connection of it (master_connection): it has one, a cluster one for each node. A
+# connection reports what becomes of it: ready, lost, refused, warned, back.
 
 cdef enum:
     SAMPLES = 64                       # round trips remembered, a power of two
+    MISSED_MOST = 16                   # turns that are passed on in the time of one
     LEVEL_INFO = 20                    # of logging
     LEVEL_WARNING = 30
+
+cdef class Connection         # master/connection
 
 
 @cython.final
@@ -153,195 +147,78 @@ cdef inline void counters_note_due(Counters self, int64_t due_ns) noexcept:
 
 
 @cython.final
+@cython.internal
 cdef class Master:
-    cdef readonly str name           # for messages: without user or password
-    cdef readonly int index          # of its vote
-    cdef int place                   # among the engine's connections; -1: none yet
-    cdef Routes routes               # of the cluster that it belongs to, or None...
-    cdef int node                    # ...its number there; -1: it asks for the map...
-    cdef bytes node_id               # ...and the id that its last connection told
-    cdef readonly str reason         # why it takes no command now, or "": any thread's
-    cdef readonly str last_error     # why the last connection ended, or ""
-    cdef readonly ServerInfo server_info     # of the last server seen here
-    cdef readonly ServerClock clock
-    cdef bint needs_review           # it has become READY, or has new warnings
-    cdef list warnings               # that hold, as far as is known
-    cdef list new_warnings           # for the engine, to be reported once each
-    cdef bint is_introduced          # ...of a handshake: they replace those
-    cdef RestartGuard restart_guard
-    cdef uint32_t samples[SAMPLES]   # its last round trips in us
-    cdef uint32_t sample_count
+    cdef str name                    # for messages: without user or password
+    cdef int vote                    # the number of it
     cdef object settings             # an Endpoint
-    cdef object server               # its address, to be compared
-    cdef bytes host                  # its name as it is looked up; None: `no_host`...
-    cdef int port                    # ...both as they were found for this connection
-    cdef str no_host
+    cdef object server               # its address, to be compared...
+    cdef tuple rank                  # ...and to be put in order, with its database
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef object prepare              # gives the login and the context anew, or None
-    cdef bint is_to_prepare          # its call is to be begun behind this pass
-    cdef Preparing preparing         # its call for the next connection, or None...
-    cdef tuple prepared              # ...and what it gave; None: not yet
     cdef bytes client_name
     cdef Scripts scripts
     cdef Counters counters
-    cdef int64_t votes[VOTES]      # counts, see `master_figures`
-    cdef int64_t connects, losses, late_replies      # counts
-    cdef int state_code
-    cdef Link link
-    cdef LookUp look_up              # of its address, for this connection
-    cdef int tried                   # so many of its addresses
-    cdef uint32_t bad_addresses      # connections that came to nothing, by address
-    cdef Handshake handshake
-    cdef TlsSession tls              # of this connection, or None...
-    cdef bytes plain                 # ...and what it has decrypted, not yet taken
-    cdef object feed, gets           # of this connection's hiredis.Reader
-    cdef InFlight in_flight
-    cdef int failures                # connections in a row that came to nothing
-    cdef int64_t client_id           # the server's of this connection; 0: not known
-    cdef bint may_eval               # its user may; else scripts go by their hash alone
-    cdef bint may_queue              # it can be a gate, on this connection
-    cdef int native                  # the form of its native commands (native)
-    cdef bint native_is_proven       # one was answered on this connection
-    cdef bint is_native_alone        # ...which runs no script
-    cdef list released               # natively, as their gate: it is to be asked,
-    cdef list asked                  # or was, for each EXISTS: who waits for these?
-    cdef list awaited                # those for which somebody does, or may
-    cdef int64_t asks_from_ns        # it was late with that: until then no release asks
-    cdef bint is_subscribed          # this connection is, to our channel
+    cdef int64_t connect_timeout_ns
+    cdef int64_t max_ttl_ns          # of the restart guard; 0: none
     cdef tuple leaving               # our name, as the argument of a release (gate)
+    cdef Connection connection       # to its server; of a cluster what reads the map...
+    cdef Routes routes               # ...which tells the node of a key, else None...
+    cdef list nodes                  # ...and the nodes' by number, or None: not needed
+    cdef int64_t votes[VOTES]        # counts, see `master_figures`
+    cdef int64_t connects, losses, late_replies      # counts
+    cdef int64_t unanswered_late     # how many of closed rounds never were answered
+    cdef int64_t releases_dropped    # how many there was no room for
+    cdef uint32_t samples[SAMPLES]   # its last round trips in us
+    cdef uint32_t sample_count
+    cdef int64_t late_us             # the last reply that missed its round's deadline
     cdef list turns                  # resources for which it has notified us
     cdef list notified               # ...and for which another process
+    cdef list moved                  # rounds whose queue is not here, as it has replied
     cdef int64_t missed_ns           # from when on turns that were missed are counted
     cdef int missed
-    cdef list moved                  # rounds whose queue is not here, as it has replied
-    cdef Slowness slowness
-    cdef list lost_ids              # of connections that ended with replies outstanding
-    cdef str lost_run_id             # ...of the server with this run id
-    cdef int64_t heard_ns            # when a reply was last taken...
-    cdef int64_t asked_ns            # ...and when what it answers was sent
-    cdef int64_t role_asked_ns       # when a node was last asked for its role
-    cdef int64_t silent_at_ns        # ...and when a deadline last passed without one
-    cdef str refusal                 # of the last write, and until when it counts...
-    cdef int64_t refused_until_ns    # ...0: another has not been refused since
-    cdef bint has_received           # this connection has received something
-    cdef bint is_proven              # this connection has answered a round
-    cdef int64_t ready_at_ns
-    cdef int64_t lost_at_ns
-    cdef int64_t away_from_ns        # the first of the losses since it was READY; or 0
-    cdef bint is_away_logged
-    cdef int64_t retry_at_ns
-    cdef int64_t give_up_at_ns       # of connect(2) or handshake
-    cdef int64_t connect_timeout_ns
-    cdef bytes parting               # by hand: sent as the connection was given up
-    cdef bint is_between_replies     # the next byte begins one
-    cdef size_t unparsed             # bytes fed since the last whole reply
-    cdef ReplyScan scan              # of reply_is_giant
-    cdef uint64_t jitter
-    cdef readonly int64_t late_us    # the last reply that missed its round's deadline
-
-    def __cinit__(self):
-        if link_init(&self.link) != 0:
-            raise MemoryError
 
     def __init__(
-        self, int index, settings, tls_context, bytes client_name, Scripts scripts,
-        Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns,
-        uint64_t jitter_seed, prepare=None, Master of=None,
+        self, int vote, settings, tls_context, bytes client_name, Scripts scripts,
+        Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns, prepare,
+        tuple leaving,
     ):
-        self.index = self.place = index
+        self.vote = vote
         self.settings = settings
+        self.name = settings.name
+        self.server = settings.server
+        self.rank = settings.server, settings.db, vote
         self.tls_context = tls_context
         self.prepare = prepare
-        if of is None:
-            master_set_place(self)
-        else:      # a node of its cluster: this may be in a pass
-            self.name, self.server, self.routes = of.name, of.server, of.routes
-            self.leaving = of.leaving
-            self.place = -1
         self.client_name = client_name
         self.scripts = scripts
         self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
-        self.warnings = []
-        self.new_warnings = []
-        self.restart_guard = RestartGuard()
-        self.restart_guard.max_ttl_ns = 0 if settings.lossless_failover else max_ttl_ns
-        self.restart_guard.failover_ns = settings.failover_ns
-        self.jitter = jitter_seed | 1
-        self.last_error = ""
-        self.server_info = ServerInfo(None)
-        self.clock = ServerClock()
-        self.may_eval = True
+        self.max_ttl_ns = 0 if settings.lossless_failover else max_ttl_ns
+        self.leaving = leaving
+        self.nodes = []
         self.turns = []
         self.notified = []
         self.moved = []
-        self.released = []
-        self.asked = []
-        self.awaited = []
-        self.lost_ids = []
-        self.in_flight = InFlight()
-        self.in_flight.master = index
-        self.in_flight.link = &self.link
-        self.in_flight.counters = counters
-        self.reason = "not connected yet"
-
-    def __dealloc__(self):
-        link_forget_loop(&self.link)
-        link_close(&self.link)
-        free(self.link.incoming)
 
 
-cdef int master_set_place(Master self) except -1:
-    # As it is configured.
-    settings = self.settings
-    self.name = settings.name
-    self.server = settings.server
-    self.port = settings.port
-    try:      # of a Unicode name Python code
-        self.host = master_encoded(settings.host)
-        if settings.seeds:
-            self.node = -1
-            self.routes = Routes(
-                [(master_encoded(host), port) for host, port in settings.seeds]
-            )
-            self.routes.home = self
-    except UnicodeError as error:
-        self.no_host = f"{type(error).__name__}: {error}"
+cdef inline Connection master_connection(Master self, bytes key):
+    # The one to the server that has this key. Of a cluster that may not be known yet:
+    # then it is the one that reads the map, which is never READY.
+    return self.connection if self.routes is None else master_node(self, key)
 
 
-cdef bytes master_encoded(str host):
-    return host.encode("ascii" if host.isascii() else "idna")
+cdef Connection master_node(Master self, bytes key):
+    cdef int at = self.routes.owner[routes_slot(key)]
+    if at >= len(self.nodes) or self.nodes[at] is None:
+        return self.connection
+    return <Connection>self.nodes[at]
 
 
-cdef str master_server(Master self):
-    # The same for each way to one server: its run id, or as long as it tells none, what
-    # its marker names. (The identity of an endpoint is of its replication as well.)
-    return self.server_info.run_id or self.restart_guard.identity
-
-
-cdef str master_withheld(Master self, int64_t now_ns):
-    # Why the restart guard gives it no vote now, or None.
-    cdef RestartGuard guard = self.restart_guard
-    left_s = (guard.until_ns - now_ns) / 1e9
-    if now_ns >= guard.until_ns:
-        return None
-    if guard.cause is not None:
-        return f"{guard.cause}, votes in {left_s:.1f} s"
-    if self.server_info.uptime_s is None:
-        return f"may be restarted (INFO tells no uptime), votes in {left_s:.1f} s"
-    ago_s = self.server_info.uptime_s + (now_ns - self.ready_at_ns) / 1e9
-    return f"restarted {ago_s:.1f} s ago, votes again in {left_s:.1f} s"
-
-
-cdef tuple master_health(Master self, int64_t now_ns):
-    cdef uint32_t count = min(self.sample_count, <uint32_t>SAMPLES)
-    return (
-        self.name, MasterState(self.state_code), self.reason or self.last_error,
-        self.server_info, self.clock, sorted([us for us in self.samples[:count]]),
-        self.silent_at_ns > self.heard_ns, self.restart_guard.until_ns,
-        self.refusal, self.refused_until_ns, self.lost_at_ns, self.away_from_ns,
-        master_withheld(self, now_ns) if self.state_code == MASTER_READY else None,
-    )
+cdef void master_part(Master self) noexcept:
+    # They refer to each other.
+    self.connection = None
+    self.nodes = None
 
 
 cdef tuple master_figures(Master self):
@@ -351,52 +228,173 @@ cdef tuple master_figures(Master self):
     return (
         self.name, self.votes[VOTE_GRANTED],
         self.votes[VOTE_TAKEN] + self.votes[VOTE_GONE],
-        self.votes[VOTE_FAILED] + self.in_flight.unanswered_late,
-        self.votes[VOTE_SILENT], self.late_replies, self.connects, self.losses,
-        self.in_flight.releases_dropped,
+        self.votes[VOTE_FAILED] + self.unanswered_late, self.votes[VOTE_SILENT],
+        self.late_replies, self.connects, self.losses, self.releases_dropped,
     )
 
 
-cdef int master_set_state(Master self, int state) except -1:
-    # The gate: the only place that changes the state.
-    cdef int old = self.state_code
-    if not (
-        state == MASTER_CONNECTING and (old == MASTER_CLOSED or old == MASTER_BACKOFF)
-        or state == MASTER_HANDSHAKE and old == MASTER_CONNECTING
-        or state == MASTER_READY and old == MASTER_HANDSHAKE
-        or state == MASTER_BACKOFF and old != MASTER_CLOSED
-        or state == MASTER_CLOSED
-    ):
-        raise StateError(f"master state {old} -> {state}")
-    self.state_code = state
+cdef list master_take_notified(Master self):
+    # Resources for which others were notified by our releases, mostly after the quorum.
+    cdef list notified = self.notified
+    if notified:
+        self.notified = []
+    return notified
 
 
-cdef int master_add_warnings(Master self, list texts) except -1:
-    # For the engine to report, once each.
+cdef list master_take_moved(Master self):
+    cdef list moved
+    moved, self.moved = self.moved, []
+    return moved
+
+
+cdef void master_note_no_answer(Master self, Round round) noexcept:
+    # At the end of a round.
+    self.votes[VOTE_FAILED] += set_has(round.failed, self.vote)
+    self.votes[VOTE_SILENT] += set_has(round.silent, self.vote)
+
+
+cdef void master_set_leaving(Master self, tuple leaving) noexcept:
+    self.leaving = leaving
+
+
+cdef bint master_may_pass_on(Master self, int64_t now_ns) noexcept:
+    # Whether a turn that nobody waits for here goes to the next at once. A gate that
+    # sends thousands would have an answer to each, and behind that thousands more: so
+    # beyond a few they pass by themselves, as those of a frozen process.
+    if now_ns - self.missed_ns >= TURN_NS:
+        self.missed_ns = now_ns
+        self.missed = 0
+    self.missed += 1
+    return self.missed <= MISSED_MOST
+
+
+# --- report ---------------------------------------------------------------------------
+# What a master is told of each connection: since when its server takes no lock and why,
+# and what the user has to know. No timer is needed for a line of the log.
+
+cdef int64_t AWAY_NS = 10_000_000_000      # from then on it is worth a line
+
+
+@cython.final
+@cython.internal
+cdef class Report:
+    cdef Master master
+    cdef str at_node                 # its address, behind a message; "": the master's
+    cdef list warnings               # that hold, as far as is known
+    cdef list new_warnings           # for the engine, to be logged once each
+    cdef bint is_introduced          # ...of a handshake: they replace those
+    cdef bint needs_review           # it has become READY, or has new warnings
+    cdef str refusal                 # of the last write, and until when it counts...
+    cdef int64_t refused_until_ns    # ...0: another has not been refused since
+    cdef int64_t away_from_ns        # the first of the losses since it was READY; or 0
+    cdef bint is_away_logged
+
+    def __init__(self, Master master):
+        self.master = master
+        self.at_node = ""
+        self.warnings = []
+        self.new_warnings = []
+
+
+cdef int report_ready(Report self, list warnings) except -1:
+    # By a handshake: its warnings replace those of before.
+    self.refused_until_ns = 0
+    self.master.counters.connects += 1
+    self.master.connects += 1
+    report_warned(self, warnings)
+    self.is_introduced = self.needs_review = True
+
+
+cdef int report_not_ready(
+    Report self, list warnings, bint is_to_the_end
+) except -1:
+    # A handshake has failed; those warnings hold if it came to its end.
+    self.is_introduced |= is_to_the_end
+    return report_warned(self, warnings)
+
+
+cdef inline void report_for_review(Report self) noexcept:
+    self.needs_review = True
+
+
+cdef int report_lost(
+    Report self, bint was_ready, str reason, int64_t now_ns
+) except -1:
+    self.master.counters.losses += was_ready
+    self.master.counters.deaf_epoch += 1
+    self.master.losses += was_ready
+    if self.master.routes is not None:
+        self.master.routes.is_stale = True
+    return report_away(self, "not connected", reason, now_ns)
+
+
+cdef int report_away(Report self, str how, str reason, int64_t now_ns) except -1:
+    # One line for the log if it is away for long, as another attempt fails.
+    if self.away_from_ns == 0:
+        self.away_from_ns = now_ns
+    elif now_ns - self.away_from_ns > AWAY_NS and not self.is_away_logged:
+        self.is_away_logged = True
+        away_s = (now_ns - self.away_from_ns) / 1e9
+        text = f"{how} for {away_s:.0f} s: {reason}"
+        self.master.counters.unlogged.append((LEVEL_WARNING, self.master.name, text))
+
+
+cdef int report_refused(
+    Report self, str text, int64_t until_ns, int64_t now_ns
+) except -1:
+    # It is connected and took no lock now: it is full, or the restart guard withholds
+    # it. That counts until another lock is taken, and not for long: a client without
+    # work has to become ready again.
+    if now_ns >= self.refused_until_ns and not self.is_away_logged:
+        self.away_from_ns = 0
+    self.refusal = text
+    self.refused_until_ns = until_ns
+    return report_away(self, "takes no locks", text, now_ns)
+
+
+cdef int report_back(Report self, str how, int64_t now_ns) except -1:
+    if self.is_away_logged:
+        away_s = (now_ns - self.away_from_ns) / 1e9
+        text = f"{how} again after {away_s:.0f} s{self.at_node}"
+        self.master.counters.unlogged.append((LEVEL_INFO, self.master.name, text))
+    report_no_outage(self)
+
+
+cdef void report_no_outage(Report self) noexcept:
+    self.away_from_ns = 0
+    self.is_away_logged = False
+
+
+cdef int report_took_lock(Report self, int64_t now_ns) except -1:
+    self.refused_until_ns = 0
+    return report_back(self, "takes locks", now_ns)
+
+
+cdef int report_warned(Report self, list texts) except -1:
+    # For the engine to log, once each.
     if texts:
         self.new_warnings += texts
         self.needs_review = True
 
 
-cdef int64_t master_next_ns(Master self, int64_t now_ns) except -1:
-    # When something is due here; a thing that is overdue by now counts from now on.
-    cdef InFlight in_flight = self.in_flight
-    cdef int64_t next_ns = NEVER_NS, soon_ns = now_ns + NS_PER_MS
-    cdef Round round
-    if in_flight.count:
-        next_ns = max(in_flight.entries[in_flight.first].overdue_ns, soon_ns)
-    for round in in_flight_open(in_flight):
-        next_ns = min(next_ns, round.deadline_ns)
-    if self.state_code == MASTER_CONNECTING or self.state_code == MASTER_HANDSHAKE:
-        return min(next_ns, max(self.give_up_at_ns, soon_ns))
-    if self.state_code == MASTER_READY and self.restart_guard.until_ns > now_ns:
-        return min(next_ns, self.restart_guard.until_ns)
-    if self.state_code != MASTER_READY and len(in_flight.deferred) > 0:
-        return min(next_ns, max(self.retry_at_ns, soon_ns))
-    return next_ns
+cdef list report_begin_review(Report self):
+    # The new warnings, once.
+    cdef list new
+    new, self.new_warnings = self.new_warnings, []
+    self.needs_review = False
+    return new
 
 
-cdef inline void master_give_up_at(Master self, int64_t at_ns) noexcept:
-    # When the connection that is on its way takes too long.
-    self.give_up_at_ns = at_ns
-    counters_note_due(self.counters, at_ns)
+cdef list report_take_warnings(Report self, list found, list before):
+    # Those found in a review are what holds from now on; which of them are new here,
+    # and in none of those that were there `before`, is returned.
+    cdef list warnings = [] if self.is_introduced else list(self.warnings)
+    cdef list new = []
+    for text in found:
+        if text not in warnings:
+            warnings.append(text)
+            if (self.master.name, text) not in before:
+                new.append(text)
+    self.warnings = warnings
+    self.is_introduced = False
+    return new

@@ -7,54 +7,54 @@
 cdef int64_t REFUSED_NS = 10_000_000_000
 
 
-cdef int master_on_definite(
-    Master self, InFlightEntry entry, Round round, int vote, object detail,
+cdef int connection_on_definite(
+    Connection self, InFlightEntry entry, Round round, int vote, object detail,
     int64_t now_ns
 ) except -1:
-    # What failed in an open round is counted when that ends (engine_count_failures).
+    # What failed in an open round is counted when that ends (engine_on_closed).
+    cdef Master master = self.master
     if operation_is(round.operation_code, OPERATION_HAS_VOTES) and (
         vote != VOTE_FAILED or round.is_finished
     ):
-        self.votes[vote] += 1
+        master.votes[vote] += 1
     if vote != VOTE_FAILED:
         if (
             round.operation_code == OPERATION_ACQUIRE
             or round.operation_code == OPERATION_PING
-        ):
-            self.refused_until_ns = 0
-            master_note_back(self, "takes locks", now_ns)
-        # How long the answer took, or by how much it is late: where the round waited
-        # for it in vain, until another is in time. Other late replies were not read.
+        ) and (self.report.away_from_ns or self.report.refused_until_ns):
+            report_took_lock(self.report, now_ns)
+        # How long the answer took, or by how much it is late: if the round waited for
+        # it in vain, until another is in time. Other late replies were not read.
         if now_ns <= round.deadline_ns:
-            self.late_us = 0
+            master.late_us = 0
         if round.verdict_code != VERDICT_OPEN:
-            self.counters.late_replies += 1
-            self.late_replies += 1
-            if set_has(round.silent, self.index):
-                self.late_us = (now_ns - round.opened_ns) // 1000
+            master.counters.late_replies += 1
+            master.late_replies += 1
+            if set_has(round.silent, self.vote):
+                master.late_us = (now_ns - round.opened_ns) // 1000
         elif operation_is(round.operation_code, OPERATION_CHANGES_KEY):
-            self.samples[self.sample_count & (SAMPLES - 1)] = <uint32_t>min(
+            master.samples[master.sample_count & (SAMPLES - 1)] = <uint32_t>min(
                 (now_ns - entry.sent_ns) // 1000, <int64_t>0xFFFFFFFF
             )
-            self.sample_count += 1
-    round_on_vote(round, self.index, vote, detail, True, now_ns)
+            master.sample_count += 1
+    round_on_vote(round, self.vote, vote, detail, True, now_ns)
     if entry.form == FORM_FENCE or entry.is_second and (
         operation_is(round.operation_code, OPERATION_GIVES_TTL)
     ):
         # The first of two commands has been executed, or may still be: an answer to the
         # second, an error too, proves nothing about it.
-        round_on_sent(round, self.index)
+        round_on_sent(round, self.vote)
 
 
-cdef int master_end_by_reply(
-    Master self, Round round, str text, str reason, int64_t key_until_ns,
+cdef int connection_end_by_reply(
+    Connection self, Round round, str text, str reason, int64_t key_until_ns,
     bint is_second, int64_t now_ns,
 ) except -1:
     # The connection ends by the reply to this round: its release is deferred.
-    round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
+    round_on_vote(round, self.vote, VOTE_FAILED, text, False, now_ns)
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self.in_flight, round, key_until_ns, is_second)
-    return master_on_lost(self, reason, now_ns)
+    return connection_on_lost(self, reason, now_ns)
 
 
 cdef str odd_text(object reply):
@@ -80,56 +80,48 @@ cdef bytes QUEUE = b"fastredlock:queue:"
 cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
 
 
-cdef int master_subscribe(Master self, bytes waiter, int64_t now_ns) except -1:
+cdef int connection_subscribe(Connection self, bytes waiter, int64_t now_ns) except -1:
     # Once for each connection, when it first waits there.
     if self.is_subscribed:
         return 0
-    words = (b"SUBSCRIBE", self.scripts.name_prefix + CHANNEL + waiter)
+    words = (b"SUBSCRIBE", self.master.scripts.name_prefix + CHANNEL + waiter)
     self.is_subscribed = True
-    return master_ask(self, ENTRY_SUBSCRIBE, words, now_ns)
+    return connection_ask(self, ENTRY_SUBSCRIBE, words, now_ns)
 
 
-cdef int master_on_push(Master self, object push, int64_t now_ns) except -1:
+cdef int connection_on_push(Connection self, object push, int64_t now_ns) except -1:
     cdef InFlightEntry entry
     if len(push) != 3:
         return 0
     if push[0] == b"message" and type(push[2]) is bytes:
-        if self.routes is not None and not master_is_told(self, push[2]):
-            return 0
-        self.turns.append(push[2])
+        if nodes_are_told(self, push[2]):
+            self.master.turns.append(push[2])
     elif push[0] == b"subscribe" and self.in_flight.count:
         if self.in_flight.entries[self.in_flight.first].purpose != ENTRY_SUBSCRIBE:
-            return master_on_lost(self, "confirms what nobody asked for", now_ns)
+            return connection_on_lost(self, "confirms what nobody asked for", now_ns)
         in_flight_pop(self.in_flight, &entry)
 
 
-cdef bint master_is_told(Master self, bytes push) except -1:
-    # A message reaches us by each node of a cluster where we are subscribed: that of
-    # the node which has the key counts. ("~", "?" and RECALL are no part of its name.)
-    key = push.removeprefix(RECALL)
-    if key.startswith((b"~", b"?")):
-        key = key[1:]
-    return self.routes.owner[routes_slot(key)] == self.node
-
-
-cdef int master_ask_queues(Master self, bint is_routed, int64_t now_ns) except -1:
+cdef int connection_ask_queues(
+    Connection self, bint is_tagged, int64_t now_ns
+) except -1:
     # One EXISTS asks for all that were released in this write: mostly nobody waits. If
     # there is a queue, the script follows for each, as this counts and does not name.
     # With clusters the queues are asked for one by one: each is in a hash slot.
-    cdef int most = 1 if is_routed else QUEUES_MOST
-    cdef bytes prefix = self.scripts.name_prefix + QUEUE
+    cdef int most = 1 if is_tagged else QUEUES_MOST
+    cdef bytes prefix = self.master.scripts.name_prefix + QUEUE
     cdef list asked
     while self.released:
         asked, self.released = self.released[:most], self.released[most:]
         self.asked.append(asked)
         names = [round_queue(<Round>each) for each in asked]
-        if is_routed:
+        if is_tagged:
             names = [routes_tagged(<bytes>name) for name in names]
         words = (b"EXISTS", *[prefix + <bytes>name for name in names])
-        master_ask(self, ENTRY_QUEUES, words, now_ns)
+        connection_ask(self, ENTRY_QUEUES, words, now_ns)
 
 
-cdef int master_on_queues(Master self, object reply) except -1:
+cdef int connection_on_queues(Connection self, object reply) except -1:
     # An error: the user may not ask. Then the scripts do, on this connection.
     cdef Round release
     if reply_is_error(reply):
@@ -141,28 +133,30 @@ cdef int master_on_queues(Master self, object reply) except -1:
                 self.awaited.append(release)
 
 
-cdef int master_on_turn_lost(Master self, Round round, int64_t now_ns) except -1:
+cdef int connection_on_turn_lost(
+    Connection self, Round round, int64_t now_ns
+) except -1:
     # The script of the gate is not known there (any more), and the round is over: so
     # our entry is as it was before. Act as if notified: this puts it right.
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
-    script = scripts_of(self.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
-    self.turns.append(round.resource)
-    return master_ask(self, ENTRY_LOAD, (b"SCRIPT", b"LOAD", script.source), now_ns)
+    script = scripts_of(self.master.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
+    self.master.turns.append(round.resource)
+    return connection_ask(self, ENTRY_LOAD, (b"SCRIPT", b"LOAD", script.source), now_ns)
 
 
-cdef int master_refuse_queue(Master self, str error) except -1:
+cdef int connection_refuse_queue(Connection self, str error) except -1:
     # No queue is kept here from now on, for this connection. One warning: both its
     # channel and its scripts may be refused.
     if not self.may_queue:
         return 0
     self.may_queue = False
-    self.counters.deaf_epoch += 1
+    self.master.counters.deaf_epoch += 1
     if "NOREPLICAS" in error:      # for now: this connection ends by it
         return 0
-    prefix = self.scripts.name_prefix.decode("utf-8", "backslashreplace")
+    prefix = self.master.scripts.name_prefix.decode("utf-8", "backslashreplace")
     names = QUEUE_NAMES.replace("fastredlock", prefix + "fastredlock")
-    return master_add_warnings(self, [
+    return report_warned(self.report, [
         f"callers cannot wait in turn here ({error}), and poll instead: grant its user "
         f"+subscribe +publish +time +exists +pttl +pexpire +@sortedset {names}"
     ])
@@ -179,23 +173,23 @@ cdef enum:
     UNPARSED_LIMIT = 1114112           # bytes; a push has a resource, up to 1 MiB
 
 
-cdef int master_on_bytes(Master self, bytes data, int64_t now_ns) except -1:
+cdef int connection_on_bytes(Connection self, bytes data, int64_t now_ns) except -1:
     """Take received plain text: every whole reply in it pops its entry."""
     self.has_received = True
     try:
-        master_take_replies(self, data, now_ns)
+        connection_take_replies(self, data, now_ns)
     except BaseException as error:
         reason = None
         if isinstance(error, ProtocolError):
             reason = f"speaks something else than RESP: {error}"
             if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
                 reason = "speaks TLS: use rediss:// for this master"
-        master_on_exception(self, error, reason, now_ns)
+        connection_on_exception(self, error, reason, now_ns)
     if self.unparsed > UNPARSED_LIMIT:
-        master_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
+        connection_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
 
 
-cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
+cdef int connection_take_replies(Connection self, bytes data, int64_t now_ns) except -1:
     # Usual replies at the beginning are read at sight, and the others by hiredis. Every
     # reply that ends in these bytes ends a line of them, so there are no more replies
     # than lines. Where there were as many, nothing is left in the reader, not even half
@@ -211,7 +205,7 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
             if reply is INCOMPLETE:
                 break
             taken += length
-            master_on_reply(self, reply, now_ns)
+            connection_on_reply(self, reply, now_ns)
         if taken == size or self.gets is not gets:
             return 0
         data = data[taken:]
@@ -220,7 +214,7 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
     if reply_is_giant(
         &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
     ):
-        return master_on_lost(
+        return connection_on_lost(
             self, "announces a million elements: no reply to our commands", now_ns
         )
     self.is_between_replies = False
@@ -232,9 +226,9 @@ cdef int master_take_replies(Master self, bytes data, int64_t now_ns) except -1:
             break
         self.unparsed = 0
         if type(reply) is PushNotification:
-            master_on_push(self, reply, now_ns)
+            connection_on_push(self, reply, now_ns)
         else:
-            master_on_reply(self, reply, now_ns)
+            connection_on_reply(self, reply, now_ns)
         most -= 1
         if most == 0:
             self.is_between_replies = True
@@ -250,39 +244,73 @@ cdef object next_reply(object gets):
         raise ProtocolError(f"{type(error).__name__} in a reply") from error
 
 
-cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
+cdef int connection_on_handshake_reply(
+    Connection self, object reply, int64_t now_ns
+) except -1:
+    cdef Handshake handshake = self.handshake
+    cdef bytes answer = handshake.on_reply(reply)
+    if handshake.cluster_map is not None and not handshake.is_member:
+        answer = handshake.on_member(routes_fault_of_node(
+            self.master.routes, self.node, handshake.node_id, handshake.cluster_map,
+            self.host,
+        ))
+    if handshake.failure is not None:
+        if handshake.server_info.fields:
+            self.server_info = handshake.server_info
+        report_not_ready(
+            self.report, handshake.warnings(),
+            bool(handshake.server_info.fields) and not handshake.awaited,
+        )
+        nodes_warn_of_place(self, handshake.failure)
+        return connection_on_lost(self, handshake.failure, now_ns)
+    if answer:
+        self.asked_ns = now_ns
+    connection_write(self, answer, <size_t>len(answer), now_ns)
+    if self.handshake is not handshake:      # no memory for it
+        return 0
+    # Anew for each answer: a client that blocks reads them in its calls alone, and each
+    # may take one more call. (Who waits for connections has a limit of its own.)
+    connection_give_up_at(self, now_ns + self.master.connect_timeout_ns)
+    if handshake.is_done and self.node == NODE_MAP:
+        return nodes_on_map(self, handshake, now_ns)
+    if handshake.is_done:
+        connection_on_ready(self, handshake, now_ns)
+        return connection_send_left(self, now_ns)
+
+
+cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) except -1:
     cdef InFlightEntry entry
     cdef Round round
     cdef int vote
     if self.state_code == MASTER_HANDSHAKE:
-        return master_on_handshake_reply(self, reply, now_ns)
+        return connection_on_handshake_reply(self, reply, now_ns)
     if self.in_flight.count == 0:
-        return master_on_lost(self, "sent a reply nobody asked for", now_ns)
+        return connection_on_lost(self, "sent a reply nobody asked for", now_ns)
     round = in_flight_pop(self.in_flight, &entry)
     self.heard_ns = now_ns
     self.asked_ns = entry.sent_ns
     slowness_on_reply(
-        &self.slowness, self.counters.slow_from_ns,
+        &self.slowness, self.master.counters.slow_from_ns,
         self.link.looked_before_ns - entry.sent_ns, now_ns - entry.sent_ns, now_ns,
     )
     if round is None:
-        return master_on_other_reply(self, entry, reply, now_ns)
+        return connection_on_other_reply(self, entry, reply, now_ns)
     vote = vote_of(reply_kind(round, entry.form, entry.is_second), reply)
     if vote == VOTE_TAKEN and round.operation_code == OPERATION_RELEASE and (
-        entry.is_second or round.deleted_at == 1 + self.index
+        entry.is_second or round.deleted_at == 1 + self.vote
     ):
         vote = VOTE_GRANTED      # deleted then: it was sent where the key could exist
     elif vote == VOTE_GRANTED and round.operation_code == OPERATION_RELEASE and (
         type(round.lease_state) is Round
     ):
-        (<Round>round.lease_state).deleted_at = <uint8_t>(1 + self.index)
+        (<Round>round.lease_state).deleted_at = <uint8_t>(1 + self.vote)
     if vote == VOTE_FAILED and not reply_is_error(reply):
-        return master_end_by_reply(
+        return connection_end_by_reply(
             self, round, reply_text(reply), odd_text(reply), entry.key_until_ns, True,
             now_ns,
         )
     if vote == VOTE_FAILED:
-        return master_on_failed_reply(self, entry, round, reply, now_ns)
+        return connection_on_failed_reply(self, entry, round, reply, now_ns)
     self.is_proven = True
     self.failures = 0
     if form_is_native(entry.form):
@@ -292,15 +320,15 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         if round.turn is not None:
             round_on_gate_reply(round, at_gate)
         if round.operation_code == OPERATION_RELEASE and 2 <= at_gate < GATE_MOVED:
-            self.notified.append(round_queue(round))
+            self.master.notified.append(round_queue(round))
         if at_gate >= GATE_MOVED:
-            self.moved.append(round)
+            self.master.moved.append(round)
         elif vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
-            self.turns.append(round_queue(round))      # our entry stays (pushes)
+            self.master.turns.append(round_queue(round))      # our entry stays (pushes)
     if round.fencing is not None and vote == VOTE_GRANTED:
-        fencing_on_granted(round, self.index, entry.form == FORM_FENCE, reply)
+        fencing_on_granted(round, self.vote, entry.form == FORM_FENCE, reply)
     detail = None
     if round.operation_code == OPERATION_INSPECT or (
         round.operation_code == OPERATION_ASK_TURN
@@ -310,11 +338,11 @@ cdef int master_on_reply(Master self, object reply, int64_t now_ns) except -1:
         form_is_native(entry.form)
     ):
         detail = KEY_GONE_OR_TAKEN      # nil is all that it answers
-    return master_on_definite(self, entry, round, vote, detail, now_ns)
+    return connection_on_definite(self, entry, round, vote, detail, now_ns)
 
 
-cdef int master_on_other_reply(
-    Master self, InFlightEntry entry, object reply, int64_t now_ns
+cdef int connection_on_other_reply(
+    Connection self, InFlightEntry entry, object reply, int64_t now_ns
 ) except -1:
     if not reply_is_error(reply) and type(reply) is not (
         list if entry.purpose in (ENTRY_TIME, ENTRY_MARK)
@@ -322,47 +350,48 @@ cdef int master_on_other_reply(
         else bytes if entry.purpose in (ENTRY_LOAD, ENTRY_REPLICATION, ENTRY_ID)
         else None
     ):
-        return master_on_lost(self, odd_text(reply), now_ns)
+        return connection_on_lost(self, odd_text(reply), now_ns)
     if entry.purpose == ENTRY_TIME:
-        self.needs_review |= self.clock.on_time(reply, entry.sent_ns, now_ns)
+        if self.clock.on_time(reply, entry.sent_ns, now_ns):
+            report_for_review(self.report)
     elif entry.purpose == ENTRY_SUBSCRIBE:
-        return master_refuse_queue(self, reply_text(reply))
+        return connection_refuse_queue(self, reply_text(reply))
     elif entry.purpose == ENTRY_QUEUES:
-        return master_on_queues(self, reply)
+        return connection_on_queues(self, reply)
     elif entry.purpose == ENTRY_KILL:
         self.lost_ids = self.lost_ids[1:]
     elif entry.purpose == ENTRY_LOAD and reply_is_error(reply) and (
         "'asking'" in reply_text(reply)
     ):
-        master_add_warnings(self, [
+        report_warned(self.report, [
             f"leases whose key has moved are lost ({reply_text(reply)}): grant +asking"
         ])
     elif entry.purpose == ENTRY_ID:
         if not reply_is_error(reply) and reply != self.node_id:
-            return master_on_lost(self, OTHER_CLUSTER, now_ns)
+            return connection_on_lost(self, OTHER_CLUSTER, now_ns)
     elif entry.purpose == ENTRY_REPLICATION and not reply_is_error(reply):
         told = ServerInfo(reply)
         told.on_asked(self.server_info)
         if told.role != "master" or not told.goes_on(self.restart_guard.identity):
-            return master_on_lost(self, "is another primary than it was", now_ns)
+            return connection_on_lost(self, "is another primary than it was", now_ns)
         identity = told.identity(True)
         if identity != self.restart_guard.identity and told.needed:
             self.restart_guard.identity = identity      # for who has no memory as well
             words = marker_words(
-                told, self.scripts.named["marker"], self.restart_guard.max_ttl_ns,
+                told, self.master.scripts.named["marker"], self.master.max_ttl_ns,
                 self.restart_guard.failover_ns, b"",
             )
-            return master_ask(self, ENTRY_MARK, words, now_ns)
+            return connection_ask(self, ENTRY_MARK, words, now_ns)
 
 
-cdef int master_on_failed_reply(
-    Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
+cdef int connection_on_failed_reply(
+    Connection self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
     # An error reply means that the command did nothing: it is as definite as a no.
     cdef str error = reply_error(reply), text = reply_text(reply)
     cdef bint is_unknown = error.startswith("NOSCRIPT")
-    if self.routes is not None and routes_is_redirect(error):
-        return master_on_redirect(self, entry, round, error, now_ns)
+    if self.node != NODE_NONE and routes_is_redirect(error):
+        return connection_on_redirect(self, entry, round, error, now_ns)
     # After a switch it closes no connection itself; and an old primary that a failover
     # has cut off from its replicas never knows that it is one.
     cdef bint is_replaced = text_is_of_replica(error) or (
@@ -382,22 +411,22 @@ cdef int master_on_failed_reply(
                 entry.form = FORM_GATE
             entry.is_by_source = self.may_eval
             round_on_repeated(round)
-            return master_send_again(self, round, entry, now_ns)
+            return connection_send_again(self, round, entry, now_ns)
         if is_unknown and not entry.is_by_source:
-            self.counters.repeated_scripts += 1
+            self.master.counters.repeated_scripts += 1
             entry.is_by_source = True
             round_on_repeated(round)
-            return master_send_again(self, round, entry, now_ns)
+            return connection_send_again(self, round, entry, now_ns)
     if is_unknown and entry.form == FORM_GATE:
-        master_on_turn_lost(self, round, now_ns)
+        connection_on_turn_lost(self, round, now_ns)
     if round.operation_code == OPERATION_RELEASE:
         if text_is_for_good(error):
-            return master_on_forbidden_release(self, entry, round, reply, now_ns)
+            return connection_on_forbidden_release(self, entry, round, reply, now_ns)
         if text_is_of_now(error) or is_replaced:
             # A slow script runs there: the server does nothing else until it has ended.
             # The next handshake succeeds then, and the release is sent behind it. Or
             # the key is on another server by now, to which the next connection leads.
-            return master_end_by_reply(
+            return connection_end_by_reply(
                 self, round, text, text, entry.key_until_ns, entry.is_second, now_ns
             )
     # A right to one key, or to a script of queues, is no matter of the master's.
@@ -408,41 +437,43 @@ cdef int master_on_failed_reply(
         text_has(text, OF_STATE)
         or entry.form != FORM_GATE and text_is_of_command(text)
     ):
-        master_note_refusal(self, text, now_ns + REFUSED_NS, now_ns)
-    master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
-    return master_on_lost(self, text, now_ns) if is_replaced else 0
+        report_refused(self.report, text, now_ns + REFUSED_NS, now_ns)
+    connection_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
+    return connection_on_lost(self, text, now_ns) if is_replaced else 0
 
 
-cdef int master_on_redirect(
-    Master self, InFlightEntry entry, Round round, str error, int64_t now_ns
+cdef int connection_on_redirect(
+    Connection self, InFlightEntry entry, Round round, str error, int64_t now_ns
 ) except -1:
     # A node of a cluster does not have the key, or not now: the command follows it, in
     # the time that its round has. A release that cannot is kept for the next map. The
     # text leaves out the address: callers know the cluster by another.
-    cdef int at = routes_on_redirect(self.routes, error, self.host)
-    cdef Master node, home = <Master>self.routes.home
+    cdef int at = routes_on_redirect(self.master.routes, error, self.host)
+    cdef Connection node, home = self.master.connection
     cdef bint asks = error.startswith("ASK ")
-    self.needs_review |= self.routes.is_stale
+    if self.master.routes.is_stale:
+        report_for_review(self.report)
     if error.startswith("MOVED "):
-        master_ask_replication(self, now_ns)
+        connection_ask_replication(self, now_ns)
     if at >= 0 and entry.hops < HOPS_MOST and round_may_repeat(round) and (
-        not asks or master_may_ask(entry, round)
+        not asks or connection_may_ask(entry, round)
     ):
-        node = master_node(self, at, now_ns)
-        self.needs_review |= asks or node.place < 0
+        node = nodes_at(self.master, at, now_ns)
+        if asks or node.place < 0:
+            report_for_review(self.report)
         entry.hops += 1
-        text = master_withheld(node, now_ns)
+        text = connection_withheld(node, now_ns)
         if text is not None and round.operation_code == OPERATION_ACQUIRE:
-            return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
+            return connection_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
         if form_is_native(entry.form) and node.native != entry.form or asks:
             entry.form = FORM_SCRIPT
-        master_doubt(node, now_ns)
+        connection_doubt(node, now_ns)
         if node.state_code == MASTER_READY:
-            if master_was_silent(node, now_ns):
-                master_ask_replication(node, now_ns)
+            if connection_was_silent(node, now_ns):
+                connection_ask_replication(node, now_ns)
             if asks:
-                master_ask(node, ENTRY_LOAD, (b"ASKING",), now_ns)
-            return master_send_again(node, round, entry, now_ns)
+                connection_ask(node, ENTRY_LOAD, (b"ASKING",), now_ns)
+            return connection_send_again(node, round, entry, now_ns)
         if round.operation_code == OPERATION_RELEASE:
             deferred_add(node.in_flight, round, entry.key_until_ns, entry.is_second)
         if round.verdict_code == VERDICT_OPEN and not asks:
@@ -450,15 +481,16 @@ cdef int master_on_redirect(
             return 0
     elif round.operation_code == OPERATION_RELEASE:
         deferred_add(home.in_flight, round, entry.key_until_ns, entry.is_second)
-        counters_note_due(self.counters, max(home.retry_at_ns, now_ns))
-        self.routes.is_stale = self.needs_review = True
+        counters_note_due(self.master.counters, max(home.retry_at_ns, now_ns))
+        self.master.routes.is_stale = True
+        report_for_review(self.report)
     text = error.rpartition(" ")[0] if at >= 0 else error
     if operation_is(round.operation_code, OPERATION_GIVES_TTL):
-        return master_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
-    return round_on_vote(round, self.index, VOTE_FAILED, text, False, now_ns)
+        return connection_on_definite(self, entry, round, VOTE_FAILED, text, now_ns)
+    return round_on_vote(round, self.vote, VOTE_FAILED, text, False, now_ns)
 
 
-cdef bint master_may_ask(InFlightEntry entry, Round round) noexcept:
+cdef bint connection_may_ask(InFlightEntry entry, Round round) noexcept:
     # In the middle of a move only what is there already: a key that were set at the
     # target is not the slot's where the move is given up, and the target forgets that
     # it takes the slot where it fails over. Nor does a script over several keys go
@@ -469,8 +501,8 @@ cdef bint master_may_ask(InFlightEntry entry, Round round) noexcept:
     )
 
 
-cdef int master_on_forbidden_release(
-    Master self, InFlightEntry entry, Round round, object reply, int64_t now_ns
+cdef int connection_on_forbidden_release(
+    Connection self, InFlightEntry entry, Round round, object reply, int64_t now_ns
 ) except -1:
     # The ACL or a proxy has changed, or forbids a key that it lets us SET. Where it is
     # a command, no lock may be taken here any more: the next handshake finds out, or
@@ -480,11 +512,11 @@ cdef int master_on_forbidden_release(
     text = reply_text(reply)
     if not is_command:
         text = f"a lock was not released here ({text}): grant its user the key (~...)"
-        master_add_warnings(self, [text])
+        report_warned(self.report, [text])
     if not is_command or entry.key_until_ns != NEVER_NS:
         return round_on_vote(
-            round, self.index, VOTE_FAILED, reply_text(reply), True, now_ns
+            round, self.vote, VOTE_FAILED, reply_text(reply), True, now_ns
         )
     text = unreleased_text(text, "+evalsha +eval +get +del")
-    master_add_warnings(self, [text])
-    return master_end_by_reply(self, round, text, text, NEVER_NS, False, now_ns)
+    report_warned(self.report, [text])
+    return connection_end_by_reply(self, round, text, text, NEVER_NS, False, now_ns)

@@ -1,10 +1,10 @@
 # Redis Cluster: which node has a key, by the cluster's map and by what nodes reply.
 #
 # Theory of operation. A cluster is one master of a round, with one vote. Behind it are
-# its nodes, each a Master with a connection of its own; the command of a round goes to
-# the one that has the hash slot of its key. The Master that was configured never takes
-# a command: it reads the map (CLUSTER SLOTS) from one of the addresses, another each
-# time, and is closed. The map is read before the first round, and again where it
+# its nodes, each with a connection (nodes); the command of a round goes to the one that
+# has the hash slot of its key. The master's own connection never takes a command: it
+# reads the map (CLUSTER SLOTS) from one of the addresses, another each time, and is
+# closed. The map is read before the first round, and again where it
 # is seen to be old: a node replies MOVED or CLUSTERDOWN, or its connection ends.
 #
 #   MOVED slot host:port   the slot is there from now on: so the command goes there,
@@ -125,8 +125,6 @@ cdef class Routes:
     cdef list seeds              # (host, port) as configured
     cdef Py_ssize_t turn         # of these and the others: which was asked last
     cdef readonly list addresses     # (host, port) of its nodes, by number
-    cdef list nodes              # their Masters, or None: not made yet...
-    cdef object home             # ...and the one that reads the map
     cdef list ids                # theirs by number; None: not known
     cdef readonly set known      # the ids of all nodes of the last map, replicas too
     cdef int64_t strange_ns      # since then no map was one of this cluster; or 0...
@@ -140,7 +138,6 @@ cdef class Routes:
     def __init__(self, seeds, int most=MAX_MASTERS - 1):
         self.seeds = list(seeds)
         self.addresses = []
-        self.nodes = []
         self.ids = []
         self.known = set()
         self.turn = -1
@@ -307,6 +304,19 @@ cdef int routes_forget(Routes self, int64_t until_ns) except -1:
     self.until_ns = until_ns
 
 
+cdef bint routes_are_strange_since(
+    Routes self, bytes node_id, int64_t span_ns, int64_t heard_ns, int64_t now_ns
+) except -1:
+    # Whether each place was asked, for longer than this, and none had a map of this
+    # cluster; `heard_ns` is when one of its nodes has answered last.
+    if self.strange_ns == 0:
+        self.strange_ns, self.strange_turn = now_ns, self.turn
+    return not (now_ns - self.strange_ns <= span_ns or (
+        self.turn < self.strange_turn + routes_place_count(self)
+        or node_id not in self.known and now_ns - heard_ns <= span_ns
+    ))
+
+
 cdef int routes_number(Routes self, tuple place, list places) except -2:
     # That of a node; a new one gets one that no place of these has. -1: there is none.
     cdef int at
@@ -314,7 +324,6 @@ cdef int routes_number(Routes self, tuple place, list places) except -2:
         return self.addresses.index(place)
     if len(self.addresses) < self.most:
         self.addresses.append(place)
-        self.nodes.append(None)
         self.ids.append(None)
         return <int>len(self.addresses) - 1
     for at in range(self.most):

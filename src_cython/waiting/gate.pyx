@@ -15,8 +15,9 @@ cdef int64_t KNOWN_NS = 4_000_000_000      # longer than in contended_ns
 
 
 cdef int gate_master(Engine self, bytes resource, int64_t now_ns) noexcept:
-    # Its index; -1: no master can be one, or no queue is kept.
+    # Its vote; -1: no master can be one, or no queue is kept.
     cdef Master master
+    cdef Connection connection
     cdef int i, first
     cdef uint64_t moved = 0
     if self.queues.moved:
@@ -26,13 +27,18 @@ cdef int gate_master(Engine self, bytes resource, int64_t now_ns) noexcept:
     first = <int>(gate_hash(resource) % <uint64_t>self.vote_count)
     for i in range(self.vote_count):
         master = <Master>self.masters[self.gate_order[(first + i) % self.vote_count]]
-        if master.routes is not None:
-            master = engine_node(master, resource)
-        if master.state_code == MASTER_READY and master.may_queue and (
-            now_ns >= master.restart_guard.until_ns and not (moved >> master.index) & 1
+        connection = master_connection(master, resource)
+        if connection.state_code == MASTER_READY and connection.may_queue and (
+            now_ns >= connection.restart_guard.until_ns
+            and not (moved >> master.vote) & 1
         ):
-            return master.index
+            return master.vote
     return -1
+
+
+cdef inline Connection gate_connection(Engine self, int gate, bytes resource):
+    # Where its server is asked about this resource.
+    return master_connection(<Master>self.masters[gate], resource)
 
 
 cdef uint64_t gate_hash(bytes resource) noexcept:
@@ -68,7 +74,7 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
         if queue.rounds or wait_queue_is_trying(queue):
             release.our_entry = OUR_ENTRY_STAYS
     elif self.token_uses is None and release.gate >= 0 and (
-        now_ns >= engine_at(self, release.gate, resource).asks_from_ns
+        now_ns >= gate_connection(self, release.gate, resource).asks_from_ns
     ) and not (
         wait_queues_are_until(self.queues.contended_ns, resource, now_ns - KNOWN_NS)
     ):
@@ -264,7 +270,7 @@ cdef int gate_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except 
     if not queue.rounds:
         return gate_leave_if_empty(self, queue, now_ns)
     if len(self.queues.by_resource) > 1 and not (
-        self.is_routed or wait_queue_is_trying(queue)
+        self.has_slots or wait_queue_is_trying(queue)
     ):
         return gate_ask_soon(self, queue, now_ns)
     event = EVENT_TRY_DUE if gate_may_try(queue, now_ns) else EVENT_DUE
@@ -296,7 +302,7 @@ cdef int gate_leave_queue(
     Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
-    if gate >= 0 and engine_at(self, gate, resource).state_code == MASTER_READY:
+    if gate >= 0 and gate_connection(self, gate, resource).state_code == MASTER_READY:
         gate_send(
             self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False),
             LEAVE_TERMS, gate, by_source, now_ns,
@@ -359,7 +365,7 @@ cdef bytes MOVING = b"4"
 cdef inline bint gate_may_mark(Engine self, int gate, bytes resource) noexcept:
     # Of two masters none is slower than a quorum. Who waits for many is in no hurry.
     return (
-        engine_at(self, gate, resource).slowness.is_slow and self.vote_count > 2
+        gate_connection(self, gate, resource).slowness.is_slow and self.vote_count > 2
         and len(self.queues.by_resource) <= MARKED_MOST
     )
 
@@ -446,8 +452,8 @@ cdef int gate_send_questions(
         wait_queue_on(queue, EVENT_ASKED)
         gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     turn.arguments = tuple(arguments)
-    master_subscribe(
-        engine_at(self, gate, <bytes>keys[0]), self.queues.waiter, now_ns
+    connection_subscribe(
+        gate_connection(self, gate, <bytes>keys[0]), self.queues.waiter, now_ns
     )
     return gate_send(
         self, OPERATION_ASK_TURN, tuple(keys), turn, head.terms, gate, False, now_ns
@@ -459,7 +465,7 @@ cdef tuple gate_question_arguments(
 ):
     cdef Round head = wait_queue_head(queue)
     cdef bytes how = (
-        FIRST_QUESTION if not engine_at(self, gate, queue.resource).is_subscribed
+        FIRST_QUESTION if not gate_connection(self, gate, queue.resource).is_subscribed
         else MOVING if gate_may_mark(self, gate, queue.resource)
         else PAUSED_ENTRY if turn_is_paused(head.turn)
         else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
@@ -563,13 +569,13 @@ cdef int gate_on_queue_refused(
     Engine self, WaitQueue queue, Round ask, int64_t now_ns
 ) except -1:
     # By an ACL, or the queue's key is of another type: its callers poll.
-    cdef Master master = engine_at(self, ask.gate, queue.resource)
+    cdef Connection connection = gate_connection(self, ask.gate, queue.resource)
     text = ask.details[ask.gate]
     if text_is_for_good(text):
-        master_refuse_queue(master, text)
+        connection_refuse_queue(connection, text)
     else:
-        if master.restart_guard.failover_ns == 0 or not text_is_passing(text):
-            master_add_warnings(master, [
+        if connection.restart_guard.failover_ns == 0 or not text_is_passing(text):
+            report_warned(connection.report, [
                 f"callers cannot wait in turn for a resource here ({text}), and poll "
                 "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
             ])
@@ -600,7 +606,7 @@ cdef int gate_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     cdef Round head = wait_queue_head(queue)
     cdef bint is_of_rate = head is not None and head.terms.is_of_rate
     cdef int64_t due_ns
-    if gate < 0 or self.is_routed or len(self.queues.by_resource) <= 1:
+    if gate < 0 or self.has_slots or len(self.queues.by_resource) <= 1:
         return gate_ask(self, queue, now_ns)
     if questions is None:
         questions = self.queues.questions[gate] = Questions.__new__(Questions)

@@ -19,7 +19,7 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     # flushed, or that somebody waits. A caller that then rests never reads this: so it
     # waits for its gate. Where that one is late, the script is sent unasked, and for a
     # while no release asks or waits.
-    cdef Master master, gate = None
+    cdef Connection connection, gate = None
     cdef int64_t until_ns
     cdef bint is_asked = release.our_entry == OUR_ENTRY_ASKED
     if release.operation_code != OPERATION_RELEASE or self.is_closed or not (
@@ -29,7 +29,7 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     if is_asked or release.gate >= 0 and native_replaces(release, self.scripts) and (
         set_has(round_pending(release), release.gate)
     ):
-        gate = engine_at(self, release.gate, release.resource)
+        gate = gate_connection(self, release.gate, release.resource)
         if gate.state_code != MASTER_READY or gate.native == FORM_SCRIPT or (
             now_ns < gate.asks_from_ns
         ):
@@ -38,8 +38,8 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
         until_ns = min(release.deadline_ns, release.closed_ns + max(
             2 * (release.closed_ns - release.opened_ns), <int64_t>HELD_LEAST_NS
         ))
-        for master in self.masters if release.is_repeated else ():
-            if release in master.in_flight.unanswered:
+        for connection in self.connections if release.is_repeated else ():
+            if release in connection.in_flight.unanswered:
                 until_ns = release.deadline_ns
         if now_ns < until_ns:
             self.held.append(release)
@@ -59,7 +59,7 @@ cdef int turns_notify(
     # the reply: so by source.
     cdef Round notifying
     release.our_entry = OUR_ENTRY_LEAVES
-    if engine_at(self, gate, release.resource).state_code != MASTER_READY:
+    if gate_connection(self, gate, release.resource).state_code != MASTER_READY:
         return 0
     notifying = engine_new_release(self, release, release.terms)
     gate_notify(self, notifying, now_ns)
@@ -126,7 +126,7 @@ cdef bint turns_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
     return (
         gate >= 0 and (grant.may_hold >> gate) & 1
         and set_has(grant.granted | round_pending(grant), gate)
-        and engine_at(self, gate, grant.resource).is_subscribed
+        and gate_connection(self, gate, grant.resource).is_subscribed
         and grant.resource not in self.queues.by_resource
         and not wait_queues_are_until(self.queues.contended_ns, grant.resource, now_ns)
         and round_lingers_until_ns(grant, now_ns) != 0
@@ -222,6 +222,7 @@ cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
     # Whoever leaves a queue, or never was in it, recalls the key: at a master that has
     # it, which its gate may not. Not by source: it may get lost.
     cdef Master master
+    cdef Connection connection
     cdef int at = -1
     if not self.scripts.keeps_queues:
         return 0
@@ -229,10 +230,11 @@ cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
         met = max(now_ns, <int64_t>self.queues.contended_ns.get(key, 0))
         wait_queues_remember(self.queues.contended_ns, <bytes>key, met)
     for master in self.masters:
-        if set_has(refused.taken, master.index) and (
-            master.state_code == MASTER_READY and master.may_queue
+        connection = master_connection(master, refused.resource)
+        if set_has(refused.taken, master.vote) and (
+            connection.state_code == MASTER_READY and connection.may_queue
         ):
-            at = master.index
+            at = master.vote
             if at == gate_master(self, refused.resource, now_ns):
                 break
     for key in refused.keys or (refused.resource,):
@@ -253,7 +255,6 @@ cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
 #   where no queue is  no master can be a gate, or this one refuses: as without a queue.
 
 cdef enum:
-    MISSED_MOST = 16         # turns that are passed on in the time of one
     SLOT_STAY_NS = 2_000_000
 
 
@@ -344,31 +345,24 @@ cdef int turns_take_moved(Engine self, Master master, int64_t now_ns) except -1:
     # by now.
     cdef Round round
     cdef int gate
-    for round in master.moved:
+    for round in master_take_moved(master):
         resource = round_queue(round)
-        gate_on_moved(self, resource, master.index, now_ns + MOVED_NS, now_ns)
+        gate_on_moved(self, resource, master.vote, now_ns + MOVED_NS, now_ns)
         gate = gate_master(self, resource, now_ns)
         if round.operation_code == OPERATION_RELEASE and gate >= 0 and (
             self.token_uses is None
         ):
             turns_note_contended(self, resource, now_ns)
             turns_notify(self, round, gate, now_ns)
-    master.moved = []
 
 
 cdef int turns_pass_on(
     Engine self, bytes resource, Master master, int64_t now_ns
 ) except -1:
-    # A turn that nobody waits for goes to the next at once. A gate that sends thousands
-    # would have an answer to each, and behind that thousands more: so beyond a few they
-    # pass by themselves, as those of a frozen process.
-    if now_ns - master.missed_ns >= TURN_NS:
-        master.missed_ns = now_ns
-        master.missed = 0
-    master.missed += 1
-    if master.missed > MISSED_MOST:
+    # A turn that nobody waits for goes to the next at once.
+    if not master_may_pass_on(master, now_ns):
         return 0
-    return gate_leave_queue(self, resource, master.index, now_ns)
+    return gate_leave_queue(self, resource, master.vote, now_ns)
 
 
 cdef bint turns_is_called(Engine self, bytes push, int64_t now_ns) except -1:

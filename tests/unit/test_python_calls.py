@@ -30,25 +30,25 @@ MAY_RUN_PYTHON = re.compile(
 # They call functions of C alone: methods of lists, sets and texts, heapq, zip, a class
 # of the core; and format what is a str, or a float.
 OF_C = {
-    *("gate_on_queue_refused", "engine_reset_after_fork", "engine_review_master"),
-    *("error_text", "master_on_other_reply"),
-    *("master_health", "master_node", "routes_number", "routes_on_redirect"),
-    *("master_withheld", "wait_queues_add_due", "wait_queues_take_due"),
+    *("gate_on_queue_refused", "engine_reset_after_fork", "engine_review"),
+    *("error_text", "connection_on_other_reply"),
+    *("connection_health", "nodes_at", "routes_number", "routes_on_redirect"),
+    *("connection_withheld", "wait_queues_add_due", "wait_queues_take_due"),
     *("next_reply", "reply_text"),
     "wait_queue_read_table",
 }
 # What is raised there ends the connection, and with it all that was under way on it.
 ENDS_A_CONNECTION = {
-    *("master_decrypt", "master_encrypt", "master_find_address"),
-    "master_on_bytes",
-    *("master_on_connected", "master_on_handshake_reply", "master_on_ready"),
-    *("master_on_resolved", "master_take_replies", "tls_reason"),
+    *("connection_decrypt", "connection_encrypt", "connection_find_address"),
+    *("connection_on_bytes", "connection_on_connected", "connection_on_ready"),
+    "connection_on_handshake_reply",
+    *("connection_on_resolved", "connection_take_replies", "tls_reason"),
 }
 # Between two steps, with nothing in hand; or before anything was changed.
 IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "blocking_run_work", "leader_await"),
-    *("master_begin_preparing", "preparing_begin"),
-    *("master_set_place", "master_encoded", "engine_figures"),
+    *("connection_begin_preparing", "preparing_begin"),
+    *("connection_of", "connection_encoded"),
     "turns_is_watched",
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
@@ -108,7 +108,7 @@ def test_tls_when_it_encrypts_then_not_in_the_middle_of_a_rounds_commands() -> N
     for path in (ROOT / "src_cython").rglob("*.pyx"):
         for function in re.split(r"^cdef ", path.read_text("utf-8"), flags=re.M)[1:]:
             head, _, body = function.partition(":\n")
-            if "master_encrypt(" in body:
+            if "connection_encrypt(" in body:
                 callers.add(head.partition("(")[0].split()[-1])
     assert callers == {"engine_between_passes"}
 
