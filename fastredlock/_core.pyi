@@ -498,31 +498,22 @@ def observe_releases(
     driver: DriverFields, leases: list[Any], left_ns: list[int]
 ) -> None: ...
 
-@final
-class Pace:
-    lease_ns: int
-    wait_ns: int
-    part_ns: int
-    margin_ns: int
-    shift: int
-    notice_shift: int
-
 @disjoint_base
 class ValidityFields(ReferenceType[Any]):
-    validity_ns: int
-    bounds: list[int] | None
-    under_way: Any  # dict[object, list[int]], once it has bounds
-    unanswered: Any  # set[Round], likewise
-    terms: Terms
-    longest_terms: Terms
+    validity_ns: Final[int]
+    under_way: Any  # Final[dict[object, list[int]] | None]
+    unanswered: Any  # Final[set[Round] | None]
+    awaited: Final[int]
+    awaited_terms: Any  # Final[Terms], where `awaited` is not 0
+    terms: Final[Terms]
+    longest_terms: Final[Terms]
     stays_until_ns: int
     until_ns: int
     unknown_until_ns: int
-    pace: Pace | None
-    bucket: list[Any] | None
-    renewal: Round | None
+    pace: Any
+    due_ns: int
+    renewal: Final[Round | None]
     failed: Round | None
-    awaited: int
     was_kept: bool
     is_lost: bool
     error: Any
@@ -531,23 +522,20 @@ class ValidityFields(ReferenceType[Any]):
     waiters: list[Callable[[], object]] | None
     def __init__(self, lease: LeaseFields) -> None: ...
     valid_until_ns: Final[int]
-    def begin_bounds(self) -> None: ...
+    is_kept: Final[bool]
     def take_end(self) -> bool: ...
+    def begin_tables(self) -> None: ...
+    def begin_extension(self, round: Round, extension: object, now_ns: int) -> bool: ...
+    def win_extension(self, round: Round, extension: object, most_ns: int) -> None: ...
+    def end_now(self) -> None: ...
+    def begin_keeping(self, until_ns: int) -> None: ...
+    def begin_renewal(self, round: Round, now_ns: int) -> bool: ...
+    def win_renewal(self, round: Round) -> bool: ...
+    def let_go(self, renewal: Round | None) -> None: ...
+    def end_renewals(self) -> None: ...
 
 def set_first(owner: object, name: str, new: _T) -> _T: ...
-def kept_due(
-    bucket: list[Any], now_ns: int, renewals: list[Any], grants: list[Round]
-) -> tuple[list[Any], int]: ...
-def kept_begin(
-    engine: Engine, renewals: list[Any], grants: list[Round], time_ns: int
-) -> tuple[list[Round], list[tuple[Any, Round]]]: ...
-def kept_end(
-    renewals: list[Any],
-    rounds: list[Round],
-    buckets: dict[int, Any],
-    draw: int,
-    step: int,
-) -> tuple[list[tuple[Any, Round]], int, list[int], int]: ...
+def is_answered(round: Round) -> bool: ...
 
 @disjoint_base
 class Call(Awaited, Coroutine[Any, Any, Any]):
@@ -596,7 +584,9 @@ def undo(self: Call) -> None: ...
 
 @final
 class ExtendCall(Call):
-    def __init__(self, lease: LeaseFields, ttl: float | None) -> None: ...
+    def __init__(
+        self, lease: LeaseFields, ttl: float | None, is_by_hand: bool = True
+    ) -> None: ...
 
 @final
 class EachCall(Call):

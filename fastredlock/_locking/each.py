@@ -182,6 +182,8 @@ class ExtendEach(Each):
         self._ttl = ttl
         self._observer = driver.observer
         self._leases = checked_leases(driver, leases)
+        for lease in filter(None, self._leases):
+            lease._check_not_kept()
         self._begun: list[Round | LeaseLostError | None] = []
         self._batch: Batch | None = None
         self.extensions = [object() for _ in self._leases]

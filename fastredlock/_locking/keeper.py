@@ -7,11 +7,12 @@ in testing/.) Each holds the driver and leases by weak references.
 
 Foreign code (`on_lost`, an observer, the handlers of logs) may take any time, and raise
 anything, SystemExit included. So a keeper calls none of it: it appends the call to
-`Calls`, after every lease of that pass counts as lost, and others make it: threads of a
-`Crew`, or the event loop after the keeper's timer. A call is a function of ours with
-one argument. It logs what foreign code raises, and raises it again. A function that
-already waits with the same argument is not appended again, so what waits is bounded by
-the number of kept leases, however slow a call is.
+`Calls`, after every lease of that pass counts as lost, and others make it, one after
+the other: a thread for losses and one for all else, or the event loop after the
+keeper's timer. A call is a function of ours with one argument. It logs what foreign
+code raises, and raises it again. A function that already waits with the same argument
+is not appended again, so what waits is bounded by the number of kept leases, however
+slow a call is.
 """
 
 from __future__ import annotations
@@ -36,7 +37,6 @@ from .._core import (
     blocking_run,
     draw_fraction,
     fork_generation,
-    kept_begin,
     now_ns,
     thread_serve,
 )
@@ -111,8 +111,8 @@ class KeepAlive:
         check_terms(driver, lease._asked())
         kept = validity_of(lease)
         now_ns = driver.now_ns()
-        kept.was_kept = True
-        kept.until_ns = FOREVER_NS if self._for_ns is None else now_ns + self._for_ns
+        for_ns = self._for_ns
+        kept.begin_keeping(FOREVER_NS if for_ns is None else now_ns + for_ns)
         if self._on_lost is not None:
             kept.on_lost = self._on_lost
         if lease._is_adopted():
@@ -192,84 +192,54 @@ class Calls:
         key = (function, id(argument))  # which lives as long as it waits
         self._waiting.setdefault(key, (function, argument))
 
-    def take(self) -> Call:
-        """Take out the call that waits longest."""
-        return self._waiting.popitem(last=False)[1]
+    def make(self) -> BaseException | None:
+        """Make the call that waits longest; return what should end the program, if any.
+
+        Everything that it raises was logged by it, and stops no other call.
+        """
+        try:
+            function, argument = self._waiting.popitem(last=False)[1]
+            function(argument)
+        except (SystemExit, KeyboardInterrupt) as ending:
+            return ending
+        except BaseException:
+            pass
+        return None
 
     def make_all(self) -> BaseException | None:
         """Make all calls that wait; return what should end the program, if any."""
         ending = None
         while self:
-            ending = make(self.take()) or ending
+            ending = self.make() or ending
         return ending
 
 
-def make(call: Call) -> BaseException | None:
-    """Make a call; return the SystemExit or KeyboardInterrupt that it raised, or None.
+class CallsByThread(Calls):
+    """Calls, and a daemon thread that makes them, while some wait."""
 
-    Everything that it raises was logged by it, and stops no other call.
-    """
-    function, argument = call
-    try:
-        function(argument)
-    except BaseException as raised:
-        return raised if isinstance(raised, SystemExit | KeyboardInterrupt) else None
-    return None
+    __slots__ = ("_baton", "_generation", "_name", "_waker")
 
-
-class Crew(Calls):
-    """Calls, and daemon threads that make them, so many at once; none where none waits.
-
-    At most one of them is a spare, which has no call yet. A thread that takes a call
-    starts a spare first where others wait: so a call that takes long delays no other,
-    and quick calls need few threads. No foreign code runs while the lock is held.
-    """
-
-    __slots__ = ("_generation", "_has_spare", "_lock", "_most", "_name", "_size")
-
-    def __init__(self, name: str, most: int) -> None:
+    def __init__(self, name: str) -> None:
         super().__init__()
+        self._baton = _thread.allocate_lock()  # of the thread that makes them
+        self._waker = _thread.allocate_lock()  # it does not sleep
         self._generation = fork_generation()
         self._name = name
-        self._most = most
-        # Of the next two, and of the end of the calls.
-        self._lock = _thread.allocate_lock()
-        self._size = 0
-        self._has_spare = False
 
     def start(self) -> bool:
-        """Have all calls made; False: no thread could be started, and there is none."""
-        with self._lock:
-            if not self or self._has_spare or self._size == self._most:
-                return True
-            self._has_spare = True
-            self._size += 1
-        try:
-            from threading import Thread  # as `named`, which came before
-
-            Thread(target=self._run, name=self._name, daemon=True).start()
-        except RuntimeError:
-            with self._lock:
-                self._has_spare = False
-                self._size -= 1
-                return self._size > 0
-        return True
+        """Have all calls made; False: no thread could be started."""
+        run = named(self._run, self._name)
+        return not self or thread_serve(self._baton, self._waker, run) is None
 
     def _run(self) -> None:
-        with self._lock:
-            self._has_spare = False
-        while (call := self._take()) is not None:
-            self.start()
-            make(call)
-            if fork_generation() != self._generation:
-                return  # the call has forked: the child makes none of the others
-
-    def _take(self) -> Call | None:
-        with self._lock:
-            if self:
-                return self.take()
-            self._size -= 1
-            return None
+        is_mine = True
+        while is_mine:
+            while self:
+                self.make()
+                if fork_generation() != self._generation:
+                    return  # the call has forked: the child makes none of the others
+            self._baton.release()
+            is_mine = bool(self) and self._baton.acquire(blocking=False)
 
 
 def call_on_lost(lost: tuple[Any, LeaseFields, LeaseLostError]) -> None:
@@ -304,8 +274,6 @@ def log(text: str, *values: object, level: int = WARNING) -> None:
 
 # Timers stop while the machine is suspended, and the validity does not.
 LONGEST_SLEEP_NS = 1_000_000_000
-# Threads of `on_lost`, where it takes long: a process that needs more has a fault.
-MOST_ON_LOST = 1000
 RAN_OUT = "lost: its validity is over, and no renewal was confirmed in time"
 ENDED = "lost: its validity is over, and it was not renewed any more"
 
@@ -317,7 +285,7 @@ class BaseKeeper:
     calls made elsewhere, or later.
     """
 
-    __slots__ = ("_keeping", "_kept", "_losses", "_notes", "_ref", "generation")
+    __slots__ = ("_ended", "_keeping", "_losses", "_notes", "_ref", "generation")
 
     def __init__(
         self, reference: ref[DriverFields], losses: Calls, notes: Calls
@@ -325,7 +293,7 @@ class BaseKeeper:
         self._ref = reference
         self.generation = fork_generation()
         self._keeping = Keeping(int(draw_fraction() * 65536))
-        self._kept: set[Validity] = set()  # and not yet released
+        self._ended: list[tuple[Validity, Round]] = []
         self._losses = losses
         self._notes = notes  # of renewals, and for logs: less urgent
 
@@ -334,29 +302,28 @@ class BaseKeeper:
         """The driver; a keeper that sleeps does not hold it. None: it is gone."""
         return self._ref()
 
-    def _add(self, kept: Validity, now_ns: int) -> None:
-        self._keeping.add(kept, now_ns)
-        lease = kept()
-        if lease is not None:  # it has no hash where its lease is gone
-            self._kept.add(kept)
-            if lease._status is not None:  # released meanwhile
-                self._kept.discard(kept)
+    def drop(self, kept: Validity) -> None:
+        """Take note of a release: the lease is dropped when it would be due."""
 
     def _step(self, now_ns: int) -> None:
         """Report what is lost, and renew what is due."""
         engine = self._driver.engine
-        renewals, grants, lost = self._keeping.due(now_ns)
+        renewals, time_ns, lost = self._keeping.due(now_ns)
         if lost:
             self._report([(kept, None) for kept in lost], now_ns)
         if not renewals:
             return
         if not engine.is_closed:
-            time_ns = self._keeping.time_for_renewals(now_ns)
-            rounds, others = kept_begin(engine, renewals, grants, time_ns)
-            for kept, round in others:
-                kept.begin_renewal(round, now_ns)
+            begun: list[Validity] = []
+            rounds: list[Round] = []
+            for kept in renewals:
+                if (round := kept.renew(engine, now_ns, time_ns)) is None:
+                    self._keeping.add(kept, now_ns)
+                else:
+                    begun.append(kept)
+                    rounds.append(round)
             with suppress(ClosedError, StateError):  # closed, or another loop's
-                self._run(Batch(rounds), partial(self._end, renewals, rounds))
+                self._run(Batch(rounds), partial(self._end, begun, rounds))
                 return
         for kept in renewals:  # no longer; their losses are still reported
             kept.until_ns = NEVER_KEPT_NS
@@ -367,11 +334,16 @@ class BaseKeeper:
         raise NotImplementedError
 
     def _end(self, renewals: list[Validity], rounds: list[Round]) -> None:
+        # Of those before, most are answered by all masters by now. (Who blocks reads
+        # what comes behind a quorum's replies with those of the next renewals.)
+        for kept, round in self._ended:
+            kept.let_go(round)
+        self._ended = list(zip(renewals, rounds, strict=True))
         now_ns = self._driver.now_ns()
         self._report(self._keeping.end(renewals, rounds, now_ns), now_ns)
         observer: Any = self._driver.observer  # an Observing, or hears nothing
         if "extended" in observer.methods:
-            for kept, round in zip(renewals, rounds, strict=True):
+            for kept, round in self._ended:
                 if round.is_won:
                     self._notes.append(observer.kept_extended, kept)
 
@@ -437,19 +409,20 @@ class Keeper(BaseKeeper):
     it serves; whoever gets it, after something was appended, starts the next one.
     """
 
-    __slots__ = ("_waker", "added", "baton")
+    __slots__ = ("_kept", "_waker", "added", "baton")
 
-    _losses: Crew
-    _notes: Crew
+    _losses: CallsByThread
+    _notes: CallsByThread
 
     def __init__(self, driver: DriverFields) -> None:
         self.added: deque[Validity] = deque()
+        self._kept: set[Validity] = set()  # and not yet released
         self.baton = _thread.allocate_lock()  # of the thread that serves
         self._waker = _thread.allocate_lock()
         self._waker.acquire()
         reference = ref(driver, partial(wake, self._waker))
-        on_lost = Crew("fastredlock on_lost", MOST_ON_LOST)
-        super().__init__(reference, on_lost, Crew("fastredlock observer", 1))
+        losses = CallsByThread("fastredlock on_lost")
+        super().__init__(reference, losses, CallsByThread("fastredlock observer"))
 
     def keep(self, kept: Validity) -> None:
         """Keep a lease from now on, or look at its times again; any thread may.
@@ -499,6 +472,14 @@ class Keeper(BaseKeeper):
             if left_ns > 0:
                 self._waker.acquire(timeout=left_ns / 1e9)
 
+    def _add(self, kept: Validity, now_ns: int) -> None:
+        self._keeping.add(kept, now_ns)
+        lease = kept()
+        if lease is not None:  # it has no hash where its lease is gone
+            self._kept.add(kept)
+            if lease._status is not None:  # released meanwhile
+                self._kept.discard(kept)
+
     def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
         driver = self._driver
         try:
@@ -535,41 +516,23 @@ class LoopKeeper(BaseKeeper):
 
     A loop that is closed runs no timer: what it kept runs out. In a forked child, and
     where another loop has taken the driver over, a timer that goes off does nothing.
-    The driver refers to it only while something is kept.
     """
 
-    __slots__ = (
-        *("_armed_ns", "_is_calling", "_is_pausing", "_timer", "_under_way", "here"),
-    )
+    __slots__ = ("_armed_ns", "_calling", "_timer", "here")
 
     def __init__(self, driver: DriverFields, here: AsyncioDriver) -> None:
         super().__init__(ref(driver), Calls(), Calls())
         self.here = here
         self._timer: Any = None
         self._armed_ns = 0
-        self._under_way = 0  # batches
-        self._is_calling = False
-        self._is_pausing = False  # from notes, not from losses
+        self._calling: Any = None  # the timer that makes calls
 
     def keep(self, kept: Validity) -> None:
-        self._add(kept, self._driver.now_ns())
-        self._arm()
+        self._keeping.add(kept, self._driver.now_ns())
+        self._arm(kept.due_ns)
 
-    def drop(self, kept: Validity) -> None:
-        """Take note of a release; the last one ends the keeper, and its timer."""
-        self._kept.discard(kept)
-        if self._kept or self._under_way:
-            return
-        if self._timer is not None:
-            self._timer.cancel()
-        if self._driver.keeper is self:
-            self._driver.keeper = None
-
-    def _arm(self) -> None:
-        next_ns = self._keeping.next_ns
+    def _arm(self, next_ns: int | None) -> None:
         if next_ns is None:
-            if self._under_way == 0 and self._driver.keeper is self:
-                self._driver.keeper = None
             return
         now_ns = self._driver.now_ns()
         next_ns = min(next_ns, now_ns + LONGEST_SLEEP_NS)
@@ -593,14 +556,13 @@ class LoopKeeper(BaseKeeper):
         now_ns = driver.now_ns()
         while (next_ns := self._keeping.next_ns) is not None and next_ns <= now_ns:
             self._step(now_ns)
-        self._arm()
+        self._arm(self._keeping.next_ns)
         if self._notes:
             self._call()
 
     def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
         future = self.here.submit(batch)
         ended = partial(self._on_ended, on_end)
-        self._under_way += 1
         if future.done():
             self.here.loop.call_soon(ended, future)
         else:
@@ -608,12 +570,11 @@ class LoopKeeper(BaseKeeper):
 
     def _on_ended(self, on_end: Callable[[], None], _: object) -> None:
         driver = self._driver
-        self._under_way -= 1
         if driver is None:
             return
         try:
             on_end()
-            self._arm()
+            self._arm(self._keeping.next_ns)
         except Exception as error:  # an exception would end in the loop's own code
             self._notes.append(log_error, error)
         if driver.engine.unlogged:
@@ -623,16 +584,21 @@ class LoopKeeper(BaseKeeper):
 
     def _call(self) -> None:
         """Have the loop make the calls, after all that is ready now."""
-        if not self._is_calling and (self._losses or not self._is_pausing):
-            self._is_calling = True
-            self.here.loop.call_soon(self._make_calls)
+        if self._calling is None or self._losses:  # which wait for no pause
+            self._call_in(0)
+
+    def _call_in(self, ns: int) -> None:
+        if self._calling is not None:
+            self._calling.cancel()
+        self._calling = self.here.loop.call_later(ns / 1e9, self._make_calls)
 
     def _make_calls(self) -> None:
         """Make calls for a short time, at least one: the loop goes on in between.
 
-        What should end the program does, once `on_lost` was called of every loss.
+        Behind notes it has as much time for renewals as they took. What should end the
+        program does, once `on_lost` was called of every loss.
         """
-        self._is_calling = False
+        self._calling = None
         if self.generation != fork_generation():
             return
         began_ns, took_ns, ending = now_ns(), 0, None
@@ -641,19 +607,11 @@ class LoopKeeper(BaseKeeper):
             and took_ns < CALLS_NS
             and (calls := self._losses or self._notes)
         ):
-            ending = make(calls.take())
+            ending = calls.make()
             took_ns = now_ns() - began_ns
         if ending is not None:
             self._losses.make_all()
-        if self._losses:
-            self._call()
-        elif self._notes and not self._is_pausing:
-            self._is_pausing = True
-            self.here.loop.call_later(took_ns / 1e9, self._end_pause)
+        if self._losses or self._notes:
+            self._call_in(0 if self._losses else took_ns)
         if ending is not None:
             raise ending
-
-    def _end_pause(self) -> None:
-        """Go on with notes, after as much time for renewals as the last ones took."""
-        self._is_pausing = False
-        self._make_calls()

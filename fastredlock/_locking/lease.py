@@ -12,15 +12,15 @@ from enum import Enum
 from math import inf
 from typing import Any, NoReturn
 
-from .._core import LeaseFields, Round, Terms, Verdict, set_first
+from .._core import ExtendCall, LeaseFields, Round, Terms, Verdict, set_first
 from .._options.functions import name_methods
 from .._options.retry import number_in
 from .._options.settings import LONGEST_TTL
 from .._reports.votes import MasterVote, Resource, hash_of, loss, shown, votes_of
-from ..errors import LeaseLostError, NotExtendedError
+from ..errors import ConfigurationError, LeaseLostError, NotExtendedError
 from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
-from .validity import NEVER_KEPT_NS, Validity, extended, validity_of
+from .validity import KEPT, NEVER_KEPT_NS, Validity, extended, validity_of
 
 
 class ReleaseStatus(Enum):
@@ -209,12 +209,21 @@ class BaseLease(LeaseFields):
 
     # --- extending --------------------------------------------------------------------
 
+    def _check_not_kept(self) -> None:
+        made: Validity | None = self._round.lease_state
+        if made is not None and made.is_kept:
+            raise ConfigurationError(KEPT)
+
     def _under_way(self) -> dict[object, list[int]]:
         under_way: dict[object, list[int]] = extended(self).under_way
         return under_way
 
-    def _begin_extend(self, ttl: float | None, extension: object) -> Round:
+    def _begin_extend(
+        self, ttl: float | None, extension: object, is_by_hand: bool = True
+    ) -> Round:
         """Return the round to run; the caller takes `extension` out of `under_way`.
+
+        Not by hand, a kept lease is extended as well: by what it is kept for at least.
 
         It does so however the call ends, so that object is the caller's own: an
         interrupt in here must not leave one behind, which would bound all later ones.
@@ -225,9 +234,19 @@ class BaseLease(LeaseFields):
         terms = self._asked() if ttl is None else driver.settings.terms(ttl)
         now_ns = driver.now_ns()
         self._check_held("not extended")
+        if is_by_hand:
+            self._check_not_kept()
+        validity = extended(self)
+        if validity.is_kept:
+            terms = max(terms, validity.terms, key=lambda each: each.ttl_ms)
         round = driver.engine.new_extension(self._round, terms)
-        extended(self).begin(round, extension, now_ns)
+        validity.begin(round, extension, now_ns)
         return round
+
+    def _prolong(self, ttl: float | None) -> Any:
+        """Extend it, though it is kept: for a block inside of its own, and drop-ins."""
+        call = ExtendCall(self, ttl, is_by_hand=False)
+        return call.run() if self._driver.blocks else call
 
     def _end_extend(self, round: Round, extension: object) -> float:
         """Take the outcome, while the extension still counts as under way."""
@@ -240,7 +259,9 @@ class BaseLease(LeaseFields):
             return self.remaining()
         votes = votes_of(self._driver.engine, round)
         if verdict is Verdict.TAKEN:
-            extended(self).end_now()
+            validity = extended(self)
+            validity.end_now()
+            validity.nudge()
             reason = loss(votes)
         elif verdict is Verdict.UNREACHABLE:
             left = self.remaining()

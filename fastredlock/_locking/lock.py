@@ -182,12 +182,12 @@ class Join:
     def run(self) -> Join:
         """Extend the lease where that is asked for; block for one round then."""
         if self._ttl is not None:
-            self._lease.extend(self._ttl)
+            self._lease._prolong(self._ttl)
         return self
 
     def __await__(self) -> Generator[Any, None, Join]:
         if self._ttl is not None:
-            yield from self._lease.extend(self._ttl).__await__()
+            yield from self._lease._prolong(self._ttl).__await__()
         return self
 
 

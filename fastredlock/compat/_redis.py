@@ -172,7 +172,7 @@ class Library:
         for pause in PAUSES:
             yield pause
             try:
-                yield partial(lease.extend, ttl)
+                yield partial(lease._prolong, ttl)
                 return True
             except (LeaseLostError, NotExtendedError) as error:
                 failure = error

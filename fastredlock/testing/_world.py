@@ -406,9 +406,6 @@ class MemoryKeeper(BaseKeeper):
     def keep(self, kept: Validity) -> None:
         self._keeping.add(kept, self._driver.now_ns())
 
-    def drop(self, kept: Validity) -> None:
-        """Take note of a release: it is dropped when the clock comes to it."""
-
     def step(self) -> bool:
         """Do what is due; return whether there was anything."""
         now_ns, did = self._driver.now_ns(), False

@@ -376,51 +376,48 @@ cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown
 
 
 # --- validity -------------------------------------------------------------------------
-# The record of a lease that was extended or is kept, and what a keeper does to
-# thousands of them at a time, in C: the common case, a lease that nobody extends by
-# hand, renewed in time. The text of these rules is _locking/renewals.py, which treats
-# all the others one by one: so each loop here passes those that are plain, and lists
-# the others. A test runs both over the same leases.
+# The record of a lease that was extended or is kept; most leases have none.
 #
-# The record is the weak reference to its lease, not an object that has one. Threads
-# share it without a lock (_locking/validity.py): each field that more than the keeper's
-# own thread changes is read and set in one step.
+# An extension is executed at any time after its first write, also where no reply comes,
+# and those of several threads arrive in any order. Whatever comes last, the key stays
+# from then on for the shortest ttl that is still on its way. So an extension by hand
+# counts from its own beginning, for the shortest validity of itself and of all that
+# were under way beside it, or that a master may still execute; and one that begins
+# shortens the validity at once.
+#
+# The renewals of a keeper all ask for the same ttl, so they count in full. While a
+# lease is kept, no extension asks for less than that, and none by hand counts.
+#
+# Threads share a record without a lock, which would stay locked in a child that is
+# forked meanwhile: each function here is one step for all others. So what it needs is
+# made first, for a collection of garbage may run Python.
+#
+# The record is the weak reference to its lease, not an object that has one: there are
+# thousands of them.
 
 cdef extern from *:
     ctypedef class _weakref.ReferenceType [object PyWeakReference]:
         pass
 
 
-@cython.final
-cdef class Pace:
-    """The times of all leases of one ttl (ns)."""
-
-    cdef public int64_t lease_ns       # the ttl, less the drift
-    cdef public int64_t wait_ns        # between renewals, at most
-    cdef public int64_t part_ns        # of that, which is random
-    cdef public int64_t margin_ns      # a loss is reported so long before
-    cdef public int shift              # log2 of the span of a bucket
-    cdef public int notice_shift       # log2 of a span below half of the margin
-
-
 cdef class ValidityFields(ReferenceType):
     """A weak reference to a lease that was extended or is kept, and its times."""
 
-    cdef public int64_t validity_ns      # its end, as long as it has no bounds
-    cdef public list bounds              # its ends, of which the earliest counts; None:
-    #                                      it was never extended by hand
-    cdef public dict under_way           # extensions; by each, the bounds if it is won
-    cdef public set unanswered           # extensions that some masters may still do
-    cdef public Terms terms              # last asked for
-    cdef public Terms longest_terms      # how long a key can live, confirmed or not
+    cdef readonly int64_t validity_ns    # its end; 0: it is not known (adopted)
+    cdef readonly dict under_way         # extensions; by each, the validities (ns) that
+    #                                      it counts for at most; None: none so far
+    cdef readonly set unanswered         # rounds that some masters may still execute
+    cdef readonly uint64_t awaited       # masters that may still execute renewals...
+    cdef readonly Terms awaited_terms    # ...of this ttl
+    cdef readonly Terms terms            # last asked for
+    cdef readonly Terms longest_terms    # how long a key can live, confirmed or not
     cdef public int64_t stays_until_ns   # not released before: `at_least` of a lock
-    cdef public int64_t until_ns         # from then on not renewed; 0: never kept
+    cdef public int64_t until_ns         # from then on not renewed; 0: it is not kept
     cdef public int64_t unknown_until_ns   # adopted: so long its first renewal may take
-    cdef public Pace pace                # of its ttl, once the keeper has looked
-    cdef public list bucket              # of its keeper, in which it waits; or None
-    cdef Round last                      # its renewal
+    cdef public object pace              # of its ttl, once its keeper has looked
+    cdef public int64_t due_ns           # when its keeper looks again
+    cdef readonly Round renewal          # the last one, or None
     cdef public Round failed             # the last renewal, where it was not confirmed
-    cdef public uint64_t awaited         # the masters that never answered a renewal
     cdef public byte_bint was_kept
     cdef public byte_bint is_lost
     cdef byte_bint is_end_noted
@@ -439,33 +436,101 @@ cdef class ValidityFields(ReferenceType):
         """The end of the validity; 0 where it is lost, or was never known."""
         return validity_until_ns(self)
 
-    def begin_bounds(self):
-        """Let bounds count from now on: the lease is extended by hand."""
-        cdef dict under_way
-        cdef set unanswered
-        cdef list bounds
-        if self.bounds is not None:
-            return
-        under_way, unanswered, bounds = {}, set(), [None]      # a collection may run
-        if self.bounds is None:
-            bounds[0] = self.validity_ns
-            self.under_way = under_way
-            self.unanswered = unanswered
-            self.bounds = bounds
+    @property
+    def is_kept(self):
+        """Whether its keeper renews it, or did until its bound."""
+        return self.until_ns != 0
 
     def take_end(self):
         """Return whether this call is the one that notifies of the end of the lease."""
         was_noted, self.is_end_noted = self.is_end_noted, True
         return not was_noted
 
-    @property
-    def renewal(self):
-        """The last renewal, until all masters have answered it, or None."""
-        return self.last
+    def begin_tables(self):
+        """Have the tables of extensions by hand."""
+        cdef dict under_way = {}
+        cdef set unanswered = set()
+        if self.under_way is None:
+            self.under_way, self.unanswered = under_way, unanswered
 
-    @renewal.setter
-    def renewal(self, Round renewal):
-        kept_set_renewal(self, renewal)
+    def begin_extension(self, Round round not None, extension, int64_t now_ns):
+        """Count a round that is about to be run; False: kept for a longer ttl.
+
+        The caller takes `extension` out of `under_way` at its end.
+        """
+        cdef Terms terms = round.terms
+        cdef int64_t valid_ns = validity_ns_of(terms)
+        cdef list validities = [valid_ns], others
+        cdef Round renewal = self.renewal
+        if self.until_ns == 0:
+            self.terms = terms
+            self.renewal = None      # it counts no more, however it ends
+        elif terms.ttl_ms < self.terms.ttl_ms:
+            return False
+        self.validity_ns = min(self.validity_ns, now_ns + valid_ns)
+        if terms.ttl_ms > self.longest_terms.ttl_ms:
+            self.longest_terms = terms
+        for others in self.under_way.values():
+            others.append(valid_ns)
+            validities.append(others[0])
+        if renewal is not None:
+            self.unanswered.add(renewal)
+            if renewal.closed_ns == 0:
+                validities.append(validity_ns_of(renewal.terms))
+        self.under_way[extension] = validities
+        self.unanswered.add(round)
+        return True
+
+    def win_extension(self, Round round not None, extension, int64_t most_ns):
+        """Let a won round count, from its beginning for so long at most."""
+        cdef int64_t valid_ns
+        for valid_ns in <list>self.under_way[extension]:
+            most_ns = min(most_ns, valid_ns)
+        if self.until_ns == 0:
+            self.validity_ns = round.opened_ns + most_ns
+
+    def end_now(self):
+        """End it: an extension by hand has found the lease lost, by a quorum."""
+        self.validity_ns = 0
+
+    def begin_keeping(self, int64_t until_ns):
+        """Let it be renewed until then, by the shortest ttl that is on its way."""
+        cdef Round old
+        self.was_kept, self.until_ns = True, until_ns
+        if self.unanswered is not None:
+            for old in self.unanswered:
+                if old.terms.ttl_ms < self.terms.ttl_ms and not is_answered(old):
+                    self.terms = old.terms
+
+    def begin_renewal(self, Round round not None, int64_t now_ns):
+        """Count a renewal that is about to be run; False: it is kept no longer."""
+        self.let_go(self.renewal)
+        if self.until_ns == 0 or round.terms is not self.terms:
+            return False
+        self.renewal = round
+        # It may ask for less than the last extension by hand: see `begin_keeping`.
+        self.validity_ns = min(self.validity_ns, now_ns + validity_ns_of(round.terms))
+        return True
+
+    def let_go(self, Round renewal):
+        """Forget one that ended some time ago, but for who has not answered it."""
+        if renewal is not None and self.renewal is renewal:
+            self.renewal = None
+            if renewal.may_hold != 0:
+                self.awaited |= renewal.may_hold
+                self.awaited_terms = renewal.terms
+
+    def end_renewals(self):
+        """Let its keeper renew it no more."""
+        self.until_ns, self.renewal = 0, None      # which refers to its lease
+
+    def win_renewal(self, Round round not None):
+        """Let a renewal count; False: it was extended by hand meanwhile."""
+        if self.renewal is not round:
+            return False
+        self.validity_ns = round_valid_until_ns(round)
+        self.failed = None
+        return True
 
 
 def set_first(owner not None, str name not None, new):
@@ -475,115 +540,14 @@ def set_first(owner not None, str name not None, new):
     return getattr(owner, name)
 
 
-cdef int64_t validity_until_ns(ValidityFields self) except -1:
-    if self.is_lost:
-        return 0
-    return self.validity_ns if self.bounds is None else min(self.bounds)
+cdef int64_t validity_until_ns(ValidityFields self) noexcept:
+    return 0 if self.is_lost else self.validity_ns
 
 
-cdef void kept_set_renewal(ValidityFields self, Round renewal) noexcept:
-    cdef Round _before     # let go of at the end, when this one is set
-    _before, self.last = self.last, renewal
+cdef inline int64_t validity_ns_of(Terms terms) noexcept:
+    return terms.ttl_ms * NS_PER_MS - terms.drift_ns
 
 
-cdef inline bint kept_is_plain(ValidityFields self) noexcept:
-    # Whether it was never extended by hand, its last renewal was confirmed, and it is
-    # not lost.
-    return self.bounds is None and self.failed is None and not self.is_lost
-
-
-def kept_due(
-    list bucket not None, int64_t now_ns, list renewals not None, list grants not None
-):
-    """Add the plain ones to be renewed now, and the rounds that took their leases.
-
-    Returns the others of the bucket, and the earliest end of these (ns).
-    """
-    cdef ValidityFields kept
-    cdef LeaseFields lease
-    cdef int64_t soonest_ns = NEVER_NS
-    cdef list others = []
-    for kept in bucket:
-        if kept.bucket is not bucket:
-            continue      # it was put into another one since
-        lease = kept()
-        if lease is None or lease._status is not None:
-            kept.bucket = None
-        elif (
-            not kept_is_plain(kept) or kept.until_ns != NEVER_NS
-            or kept.pace is None or now_ns >= kept.validity_ns - kept.pace.margin_ns
-        ):
-            others.append(kept)
-        else:
-            kept.bucket = None
-            renewals.append(kept)
-            grants.append(lease._round)
-            soonest_ns = min(soonest_ns, kept.validity_ns)
-    return others, soonest_ns
-
-
-def kept_begin(
-    Engine engine not None, list renewals not None, list grants not None,
-    int64_t time_ns,
-):
-    """Make the rounds that renew these, each for time_ns at most: (rounds, others).
-
-    `grants`: the rounds of their leases. The others, each with its round, are
-    those that were extended by hand.
-    """
-    cdef ValidityFields kept
-    cdef Round grant, round
-    cdef list rounds = [], others = []
-    for kept, grant in zip(renewals, grants):
-        round = engine_new_extension(engine, grant, kept.terms)
-        if time_ns < round.terms.timeout_ns:
-            round.left_ns = time_ns
-        if kept.last is not None:
-            kept.let_go(kept.last)
-        kept_set_renewal(kept, round)      # before it is asked for bounds
-        if kept.bounds is not None:
-            others.append((kept, round))
-        rounds.append(round)
-    return rounds, others
-
-
-def kept_end(
-    list renewals not None, list rounds not None, dict buckets not None,
-    int draw, int step,
-):
-    """Let the plain ones count that were won in time; put each at its next renewal.
-
-    `draw` and `step` are chance. Returns the others, each with its round; the next
-    draw; the keys of new buckets; the shortest time between renewals of these (ns).
-    """
-    cdef ValidityFields kept
-    cdef LeaseFields lease
-    cdef Round round
-    cdef Pace pace
-    cdef int64_t due_ns, key_ns, bucket_ns = -1, shortest_ns = NEVER_NS
-    cdef list bucket = None, new_keys = [], others = []
-    for kept, round in zip(renewals, rounds):
-        lease = kept()
-        pace = kept.pace
-        if (
-            round.verdict_code != VERDICT_WON
-            or round.closed_ns >= kept.validity_ns
-            or not kept_is_plain(kept)
-            or lease is None or lease._status is not None or pace is None
-        ):
-            others.append((kept, round))
-            continue
-        kept.validity_ns = round_valid_until_ns(round)
-        shortest_ns = min(shortest_ns, pace.wait_ns)
-        draw = (draw + step) & 0xFFFF
-        due_ns = round.opened_ns + pace.wait_ns - (draw * pace.part_ns >> 16)
-        key_ns = due_ns >> pace.shift << pace.shift
-        if key_ns != bucket_ns:
-            bucket_ns = key_ns
-            bucket = buckets.get(key_ns)
-            if bucket is None:
-                buckets[key_ns] = bucket = []
-                new_keys.append(key_ns)
-        bucket.append(kept)
-        kept.bucket = bucket
-    return others, draw, new_keys, shortest_ns
+def is_answered(Round round not None):
+    """Return whether no master may execute it any more."""
+    return round.may_hold == 0 and (round.is_opened or round.is_finished)

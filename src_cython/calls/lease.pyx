@@ -284,21 +284,25 @@ def enter_lease(LeaseFields self not None):
 cdef class ExtendCall(Call):
     cdef LeaseFields lease
     cdef object ttl
+    cdef bint is_by_hand         # a kept lease is not extended so
     cdef object extension        # itself, in the table...
     cdef object under_way        # ...of those that are under way
     cdef Round round
 
-    def __init__(self, LeaseFields lease not None, ttl):
+    def __init__(self, LeaseFields lease not None, ttl, bint is_by_hand=True):
         self.driver = <DriverFields?>lease._driver
         self.lease = lease
         self.ttl = ttl
+        self.is_by_hand = is_by_hand
         self.extension = object()
         self.called = "Lease.extend"
 
     cdef object go_on(self):
         if self.round is None:
             self.under_way = self.lease._under_way()
-            self.round = self.lease._begin_extend(self.ttl, self.extension)
+            self.round = self.lease._begin_extend(
+                self.ttl, self.extension, self.is_by_hand
+            )
             return self.round
         self.value = self.lease._end_extend(self.round, self.extension)
         extension_forget(self.under_way, self.extension)

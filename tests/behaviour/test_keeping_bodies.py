@@ -220,7 +220,7 @@ async def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
     with pytest.raises(LeaseLostError, match=r"'orders:42'.*: lost: "):  # noqa: PT012
         async with block as lease:
             if is_extended:
-                await lease.extend(1)
+                await lease._prolong(1)
             lease.keep_alive(60)
             assert not await lease.lost.wait(0.1)
             delete(servers)
@@ -246,12 +246,12 @@ async def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled
 
 
 @in_a_body
-async def test_body_when_an_extension_by_hand_finds_the_key_gone_then_is_cancelled(
+async def test_body_when_an_extension_finds_the_key_gone_then_is_cancelled(
     locks: FastRedlock, servers: Servers
 ) -> None:
     async def extend(lease: Lease) -> None:
         with pytest.raises(LeaseLostError):
-            await lease.extend()
+            await lease._prolong(None)  # as of a drop-in
 
     helpers: list[asyncio.Task[None]] = []
     began = time.monotonic()

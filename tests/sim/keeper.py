@@ -41,7 +41,7 @@ class SimKeeper:
 
     def keep(self, lease: Lease) -> None:
         kept = validity_of(lease)
-        kept.was_kept, kept.until_ns = True, FOREVER_NS
+        kept.begin_keeping(FOREVER_NS)
         self._kept.append(kept)
         if 0 < end_of(kept) <= self._process.now_ns():
             self._over.append(kept)
@@ -80,7 +80,7 @@ class SimKeeper:
     def _step(self) -> Steps:
         process, keeping = self._process, self._keeping
         paused_ns, now_ns = process.paused_until_ns, process.now_ns()
-        renewals, taken, lost = keeping.due(now_ns, 1)
+        renewals, time_ns, lost = keeping.due(now_ns, 1)
         for kept in lost:
             end_ns = end_of(kept)  # 0: an extension by hand has found it
             if end_ns and paused_ns == self._paused_ns and kept not in self._over:
@@ -90,13 +90,12 @@ class SimKeeper:
         self._paused_ns = paused_ns
         for lease in self.leases():
             process.judge.on_looked_at(lease, now_ns)
-        for kept, acquired in zip(renewals, taken, strict=True):
+        for kept in renewals:
             end_ns = end_of(kept)
-            round = process.engine.new_extension(acquired, kept.terms)
-            time_ns = keeping.time_for_renewals(now_ns)
-            if time_ns < round.terms.timeout_ns:
-                round.left_ns = time_ns
-            kept.begin_renewal(round, now_ns)
+            round = kept.renew(process.engine, now_ns, time_ns)
+            if round is None:
+                keeping.add(kept, now_ns)
+                continue
             yield from process.run(round)
             if paused_ns == process.paused_until_ns:
                 process.judge.on_renewed(process, end_ns + LATE_NS)

@@ -308,7 +308,7 @@ class Worker:
         process, judge = self.process, self.process.judge
         self.lease = lease
         try:
-            return (yield from calls_of(process, partial(lease.extend, ttl)))
+            return (yield from calls_of(process, partial(lease._prolong, ttl)))
         except (LeaseLostError, NotExtendedError) as error:
             judge.on_not_extended(lease, error)
             raise
@@ -440,9 +440,13 @@ class Worker:
             if world.now_ns >= self.until_ns or not world.chance(habits.extends):
                 break
             self._expect_cancel(20)
+            if is_kept and world.chance(0.5):
+                lease.keep_alive(False)  # by hand, and then by its keeper again
             try:
                 ttl = world.random.choice(habits.ttls_ms) / 1000
                 yield from self.extend(lease, ttl)
+                if is_kept and keeper is not None and lease.is_valid:
+                    keeper.keep(lease)
             except LeaseLostError:
                 break
             except (NotExtendedError, Cancelled):

@@ -6,14 +6,12 @@ import gc
 import sys
 from collections.abc import Iterator
 from itertools import pairwise
-from typing import Any
 from weakref import getweakrefs
 
 import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, Lease, LeaseLostError
 from fastredlock._core import Round
-from fastredlock._locking import renewals
 from fastredlock._locking.keeper import KeepAlive
 from fastredlock._locking.renewals import Keeping
 from fastredlock._locking.validity import (
@@ -45,6 +43,7 @@ class Desk:
     def __init__(self) -> None:
         self.locks = ScriptedLocks(*["GG."] * 2000, took_ns=0)
         self.keeping = Keeping()
+        self.time_ns = 0  # that the renewals of the last `wait` may take
         self.locks._driver.keep = lambda kept: (  # type: ignore[method-assign]
             self.keeping.add(kept, self.now)
         )
@@ -60,7 +59,7 @@ class Desk:
 
     def keep(self, lease: Lease, until_ns: int = FOREVER_NS) -> Validity:
         kept = validity_of(lease)
-        kept.was_kept, kept.until_ns = until_ns != NEVER_KEPT_NS, until_ns
+        kept.begin_keeping(until_ns)
         self.keeping.add(kept, self.now)
         return kept
 
@@ -70,6 +69,7 @@ class Desk:
         assert next_ns is not None
         self.locks.now = max(self.now, next_ns)
         due = self.keeping.due(self.now)
+        self.time_ns = due.time_ns
         return due.renewals, due.lost
 
     def wait_for_renewals(self) -> list[Validity]:
@@ -112,8 +112,8 @@ class Desk:
     def begin(self, kept: Validity) -> Round:
         lease: Lease | None = kept()
         assert lease is not None
-        round = lease._driver.engine.new_extension(lease._round, kept.terms)
-        kept.begin_renewal(round, self.now)
+        round = kept.renew(lease._driver.engine, self.now, S)
+        assert round is not None
         return round
 
 
@@ -130,21 +130,8 @@ def test_kept_lease_that_is_as_most_are_needs_one_block_of_256_bytes_more(
         desk.renew(desk.wait()[0], "GGG")
     kept = validity_of(lease)
     assert sys.getsizeof(kept) <= 256  # with those of the collector
-    assert (kept.bounds, kept.under_way, kept.waiters) == (None, None, None)
+    assert (kept.unanswered, kept.under_way, kept.waiters) == (None, None, None)
     assert getweakrefs(lease) == [kept]  # itself, and no other
-
-
-def test_renewal_is_let_go_once_all_masters_have_answered(desk: Desk) -> None:
-    lease, other = desk.take(), desk.take()
-    renewals = desk.wait_for_renewals()
-    while len(renewals) < 2:
-        renewals += desk.wait()[0]
-    desk.renew(renewals[:1], "GGG")
-    desk.renew(renewals[1:], "GGG")
-    assert renewals[0].renewal is None
-    assert renewals[1].renewal is not None  # the next ones let go of it
-    assert lease.is_valid
-    assert other.is_valid
 
 
 def test_kept_lease_that_is_collected_with_its_task_can_be_released(desk: Desk) -> None:
@@ -192,32 +179,6 @@ def test_renewal_that_is_won_counts_from_its_beginning_and_the_next_one_follows(
         next_ns = desk.keeping.next_ns
         assert next_ns is not None
         assert 0.8 * THIRD_NS < next_ns - began <= THIRD_NS
-
-
-def test_core_renews_in_bulk_as_the_policy_does_one_by_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    def ends() -> list[tuple[int, ...]]:
-        desk = Desk()
-        leases = [desk.take(ttl=ttl) for ttl in (None, 3, None, 7) * 5]
-        found: list[tuple[int, ...]] = []
-        for _ in range(300):
-            due, lost = desk.wait()
-            assert (desk.renew(due), lost) == ([], [])
-            found.append((desk.now, *(lease._valid_until_ns for lease in leases)))
-        return found
-
-    def none_due(bucket: list[Validity], *_: object) -> tuple[list[Validity], int]:
-        return [kept for kept in bucket if kept.bucket is bucket], NEVER_NS
-
-    def none_ended(due: list[Validity], rounds: list[Round], _: object, draw: int,
-                   *__: object) -> tuple[Any, ...]:  # fmt: skip
-        return list(zip(due, rounds, strict=True)), draw, [], NEVER_NS
-
-    in_bulk = ends()
-    monkeypatch.setattr(renewals, "kept_due", none_due)
-    monkeypatch.setattr(renewals, "kept_end", none_ended)
-    assert ends() == in_bulk
 
 
 def test_renewal_that_is_not_confirmed_is_tried_again_and_again_while_it_stands(
@@ -291,9 +252,11 @@ def test_lease_that_is_released_during_its_renewal_is_not_renewed_again(
     desk: Desk,
 ) -> None:
     lease = desk.take()
-    renewals, _ = desk.wait()
-    desk.locks.meanwhile = lambda: desk.renew(renewals)
+    (kept,) = desk.wait_for_renewals()
+    round = desk.begin(kept)
+    desk.locks.meanwhile = lambda: desk.end(kept, round)
     lease.release()
+    assert kept.renew(lease._driver.engine, desk.now, S) is None
     assert desk.keeping.next_ns is None
     assert not lease.is_valid
 
@@ -332,100 +295,121 @@ def test_losses_come_before_renewals_that_are_left_over(desk: Desk) -> None:
 # ---- extended by hand
 
 
-@pytest.mark.parametrize(("ttl", "drift_ns"), [(60, 602 * MS), (1, 12 * MS)])
-def test_lease_extended_by_hand_is_renewed_by_that_ttl_and_in_time(
-    desk: Desk, ttl: int, drift_ns: int
-) -> None:
-    lease = desk.take()
-    lease.extend(ttl)
-    renewals = desk.wait_for_renewals()
-    assert len(renewals) == 1
-    assert desk.now - T0 <= ttl * S // 3
-    desk.renew(renewals)
-    assert lease._valid_until_ns == desk.now + ttl * S - drift_ns
-
-
-def test_extension_by_hand_beside_a_renewal_ends_with_the_earlier_bound(
-    desk: Desk,
-) -> None:
-    lease = desk.take()
-    (kept,) = desk.wait_for_renewals()
-    round = desk.begin(kept)  # of 10 s, on its way
-    lease.extend(60)
-    assert lease._valid_until_ns <= T0 + VALIDITY_NS  # it may come after that
-    desk.end(kept, round)
-    assert lease._valid_until_ns <= desk.now + VALIDITY_NS
+def test_lease_when_it_is_kept_then_is_not_extended_by_hand(desk: Desk) -> None:
+    lease, rounds = desk.take(), len(desk.locks.rounds)
+    with pytest.raises(ConfigurationError, match=r"is kept.*keep_alive\(False\)"):
+        lease.extend(60)
+    with pytest.raises(ConfigurationError, match="is kept"):
+        desk.locks.extend_each([taken(desk.locks), lease])
+    assert len(desk.locks.rounds) == rounds + 1
+    lease.keep_alive(False)
     assert lease.extend(60) > 50
 
 
-def test_loss_is_told_in_time_where_a_renewal_beside_an_extension_came_to_nothing(
+@pytest.mark.parametrize("ttl", [1, 60])
+def test_kept_lease_when_prolonged_then_is_valid_for_its_own_ttl_and_renewed(
+    desk: Desk, ttl: int
+) -> None:
+    lease = desk.take()
+    desk.locks.now += S
+    assert lease._prolong(ttl) == lease.remaining() < 9
+    assert desk.locks.rounds[-1].terms.ttl_ms == max(ttl, 10) * 1000
+    desk.renew(desk.wait_for_renewals())
+    assert lease._valid_until_ns == desk.now + VALIDITY_NS
+
+
+def test_kept_lease_when_prolonging_finds_it_gone_then_is_told_at_once(
     desk: Desk,
 ) -> None:
-    """Seen (simulator): 2 ms too late, after a process that stood still for 0.3 s."""
-    lease = desk.take()
-    (kept,) = desk.wait_for_renewals()
-    round = desk.begin(kept)
-    lease.extend(1)  # it may come after that, or before
-    end_ns = lease._valid_until_ns
-    desk.locks.now = end_ns - 2 * MS
-    desk.end(kept, round)
-    assert lease._valid_until_ns == end_ns
-    assert desk.wait() == ([], [validity_of(lease)])
-    assert desk.now < end_ns
-
-
-def test_key_that_an_extension_by_hand_finds_gone_is_told_at_once(desk: Desk) -> None:
     lease = desk.take()
     desk.locks.answers.insert(0, "TTT")
     with pytest.raises(LeaseLostError):
-        lease.extend()
+        lease._prolong(10)
     assert desk.wait() == ([], [validity_of(lease)])
     assert desk.now == T0
 
 
-def test_renewal_that_masters_never_answered_binds_a_longer_extension(
-    desk: Desk,
+@pytest.mark.parametrize("is_kept_again", [False, True])
+def test_renewal_under_way_when_kept_no_longer_then_bounds_an_extension_by_hand(
+    desk: Desk, is_kept_again: bool
 ) -> None:
     lease = desk.take()
-    renewals, _ = desk.wait()
-    desk.renew(renewals, "...")
-    renewals, _ = desk.wait()  # it is let go of, and not forgotten
-    desk.renew(renewals, "GGG")
-    assert lease.remaining() > 9
-    assert lease.extend(60) <= 10
-    other = desk.take()
-    desk.renew(desk.wait()[0], "GGG")  # one that has ended binds none
-    assert other.extend(60) > 50
+    (kept,) = desk.wait_for_renewals()
+    round = desk.begin(kept)  # of 10 s, on its way
+    lease.keep_alive(False)
+    assert 9 < lease.extend(60) < 10  # it may come after that
+    lease.extend(2)
+    if is_kept_again:
+        desk.keep(lease)
+    until_ns = lease._valid_until_ns
+    desk.end(kept, round)
+    assert lease._valid_until_ns == until_ns
+    if is_kept_again:
+        desk.renew(desk.wait_for_renewals())
+        assert lease.remaining() < 2  # by the ttl that was asked for last
+    else:
+        assert lease.extend(60) > 50
 
 
-def extended_and_kept(desk: Desk) -> tuple[Lease, Validity]:
-    lease = taken(desk.locks)
-    lease.extend(60)
-    return lease, desk.keep(lease)
-
-
-def test_renewal_of_many_that_is_begun_does_not_end_an_extension_by_hand(
+def test_extension_under_way_when_kept_then_counts_no_more_and_shortens_the_ttl(
     desk: Desk,
 ) -> None:
-    """Seen: the end from before the first extension counted as its bound."""
-    lease, kept = extended_and_kept(desk)
-    desk.locks.now += 20 * S
-    kept.renewal = lease._driver.engine.new_extension(lease._round, kept.terms)
-    assert lease.extend(60) > 30
+    lease, extension = taken(desk.locks), object()
+    round = lease._begin_extend(2, extension)  # of another thread, that lasts
+    lease.extend(60)
+    kept = desk.keep(lease)
+    until_ns = lease._valid_until_ns
+    assert until_ns - desk.now < 2 * S
+    round.open(desk.now)
+    cast(round, WON, desk.now)
+    kept.win(round, extension)
+    assert lease._valid_until_ns == until_ns
+    desk.renew(desk.wait_for_renewals())
+    assert lease._valid_until_ns - desk.now < 2 * S
+
+
+@pytest.mark.parametrize("is_renewal", [True, False])
+def test_kept_lease_when_asked_for_less_than_its_last_extension_then_is_shortened(
+    desk: Desk, is_renewal: bool
+) -> None:
+    """Seen (simulator): its keys ended before the validity, and another took them."""
+    lease = taken(desk.locks)
+    lease.extend(2)  # the third master has not answered it
+    assert lease.extend(60) > 50
+    kept = desk.keep(lease)
+    assert kept.terms.ttl_ms == 2000
+    assert lease.remaining() > 50
+    if is_renewal:
+        desk.begin(kept)
+    else:
+        lease._begin_extend(1, object(), is_by_hand=False)
+    assert lease.remaining() < 2
+
+
+def test_renewal_when_masters_never_answered_then_bounds_a_longer_extension(
+    desk: Desk,
+) -> None:
+    lease, other = desk.take(), desk.take()
+    while lease._round.lease_state.awaited == 0:
+        desk.renew(desk.wait()[0], "...")
+    for each, answers in ((lease, "G.."), (other, "GGG")):
+        desk.renew([validity_of(each)], answers)
+        each.keep_alive(False)
+    assert 9 < lease.extend(60) < 10
     assert lease.is_valid
 
 
-def test_renewal_that_was_answered_late_binds_no_extension_any_more(
+def test_lease_when_kept_no_longer_and_shortened_by_hand_then_is_told_in_time(
     desk: Desk,
 ) -> None:
-    """Seen: it counted for ever where the lease was extended before it was kept."""
-    lease, kept = extended_and_kept(desk)
-    desk.renew(desk.wait_for_renewals(), "...")
-    unanswered = kept.renewal
-    assert unanswered is not None
-    desk.renew(desk.wait()[0], "GGG")
-    cast(unanswered, "GGG", desk.now)
-    assert lease.extend(60) > 50
+    lease = taken(desk.locks)
+    validity_of(lease).on_lost = print
+    desk.keep(lease)
+    lease.keep_alive(False)
+    lease.extend(1)
+    end_ns = lease._valid_until_ns
+    assert desk.wait_for_loss()[1] == [validity_of(lease)]
+    assert end_ns - 100 * MS <= desk.now < end_ns
 
 
 # ---- adopted
@@ -466,7 +450,7 @@ def test_renewals_end_before_any_loss_has_to_be_told(desk: Desk) -> None:
         renewals, lost = desk.wait()
         assert not lost
         left_ns = T0 + VALIDITY_NS - desk.now
-        assert 2 * desk.keeping.time_for_renewals(desk.now) < left_ns
+        assert 2 * desk.time_ns < left_ns
         desk.renew(renewals, UNCONFIRMED)
     assert first.is_valid
     assert second.is_valid
@@ -483,7 +467,7 @@ def test_lease_that_is_not_renewed_any_more_hurries_the_renewals_of_others(
         renewals, lost = desk.wait()
         left_ns = T0 + VALIDITY_NS - desk.now
         for _ in renewals:
-            assert 2 * desk.keeping.time_for_renewals(desk.now) < max(left_ns, 50 * MS)
+            assert 2 * desk.time_ns < max(left_ns, 50 * MS)
             renewed += 1
         desk.renew(renewals)
     assert lost == [validity_of(over)]
@@ -498,21 +482,24 @@ def test_short_lease_that_has_ended_does_not_hurry_others_for_long(desk: Desk) -
     while desk.now < T0 + 900 * S:
         renewals, lost = desk.wait()
         assert not lost
-        times.append(desk.keeping.time_for_renewals(desk.now))
+        times.append(desk.time_ns)
         desk.renew(renewals)
-    assert times[0] < 20 * MS
     assert times[-1] >= 30 * S
     assert long.is_valid
 
 
-def test_renewals_of_long_leases_end_before_a_short_one_is_due(desk: Desk) -> None:
-    short, long = desk.take(ttl=0.3), desk.take(ttl=300)
-    renewals, _ = desk.wait()
-    assert renewals == [validity_of(short)]
-    desk.renew(renewals)
-    desk.keeping.add(validity_of(long), desk.now + 200 * S)
-    desk.keeping.due(desk.now)
-    assert desk.keeping.time_for_renewals(desk.now) <= 50 * MS
+def test_renewals_of_long_leases_end_while_a_short_one_has_time(desk: Desk) -> None:
+    short, _long = desk.take(ttl=0.3), desk.take(ttl=300)
+    late: list[int] = []
+    while desk.now < T0 + 200 * S:
+        renewals, lost = desk.wait()
+        assert not lost
+        if validity_of(short) not in renewals:
+            due_ns = validity_of(short).due_ns
+            late.append(desk.now + 2 * desk.time_ns - due_ns)
+        desk.renew(renewals)
+    assert late
+    assert max(late) < 60 * MS  # of 200 ms that it then has
 
 
 def measured(*took_ns: int) -> FastRedlock:

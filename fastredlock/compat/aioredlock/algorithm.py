@@ -191,7 +191,7 @@ class Aioredlock(Refusing):
         if ttl < 0:  # of a key without expiry, as get_lock makes it
             raise LockAcquiringError("Can not set lock")
         try:
-            await self._lease_of(lock).extend(ttl)
+            await self._lease_of(lock)._prolong(ttl)
         except (LeaseLostError, NotExtendedError) as error:
             if error.votes and not answered(error.votes):
                 raise LockRuntimeError("Can not set lock") from error
