@@ -82,14 +82,27 @@ cdef bint reply_is_giant(ReplyScan *scan, const char *data, size_t size) noexcep
 cdef object REPLY_OK = b"OK"
 cdef tuple REPLY_DIGITS = (0, 1, 2, 3)
 
+cdef enum:
+    DIGITS_MOST = 18
+
 
 cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
     # One of those where it is whole at `at`, and its length; else INCOMPLETE: then
     # hiredis parses it.
+    cdef int64_t number = 0
+    cdef int end
     if size >= 4 and at[0] == c':' and at[2] == c'\r' and at[3] == c'\n':
         length[0] = 4
         if c'0' <= at[1] <= c'3':
             return REPLY_DIGITS[at[1] - c'0']
+    elif size >= 5 and at[0] == c':':      # the number of a grant
+        end = 1
+        while end < size and end < DIGITS_MOST and c'0' <= at[end] <= c'9':
+            number = 10 * number + (at[end] - c'0')
+            end += 1
+        if end > 1 and end + 1 < size and at[end] == c'\r' and at[end + 1] == c'\n':
+            length[0] = end + 2
+            return number
     elif size >= 5 and memcmp(at, b"+OK\r\n", 5) == 0:
         length[0] = 5
         return REPLY_OK

@@ -323,6 +323,16 @@ def test_number_when_it_cannot_be_written_then_the_key_is_not_set(
     assert server.keys() == []
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_number_when_it_cannot_be_kept_then_the_key_is_not_set(
+    server: redis.Redis, kind: str
+) -> None:
+    rights = ("+@all", "-pexpire", "~*")
+    with closing(user(server, *rights)) as limited, pytest.raises(redis.ResponseError):
+        numbered(limited, kind, 7)
+    assert server.get("k") is None
+
+
 def test_probe_changes_nothing(server: redis.Redis) -> None:
     assert server.eval(scripts.FENCED_PROBE.decode(), 0) == []
     assert server.keys() == []
