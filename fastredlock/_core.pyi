@@ -101,7 +101,7 @@ class Terms:
         drift_ns: int,
         timeout_ns: int,
         has_expiry: bool = True,
-        linger_ns: int = 0,
+        idle_ns: int = 0,
         is_of_rate: bool = False,
     ) -> None: ...
     is_of_rate: Final[bool]
@@ -109,7 +109,7 @@ class Terms:
     drift_ns: Final[int]
     timeout_ns: Final[int]
     has_expiry: Final[bool]
-    linger_ns: Final[int]
+    idle_ns: Final[int]
     def last_round_ns(self, round_trip_ns: int) -> int: ...
 
 @final

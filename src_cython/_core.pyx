@@ -54,6 +54,7 @@ include "drivers/leader.pyx"            # threads that share an engine; greenlet
 include "engine/masters.pyx"            # rounds, connections, and what is sent
 
 include "waiting/gate.pyx"              # the master that keeps a queue: asked, answers
+include "waiting/idle.pyx"              # keys that are idle in this process
 include "waiting/turns.pyx"             # from one holder to the next; callers that wait
 
 include "engine/pass.pyx"               # a round starts, is judged; one pass, in stages

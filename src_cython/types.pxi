@@ -46,7 +46,7 @@ cdef enum:                   # the kinds of locks
 cdef enum:                   # what is true of which kinds: a bit for each, from 0
     KIND_IS_NATIVE = 0b101       # commands of a server may replace its scripts
     KIND_IS_HANDED_ON = 0b101    # to the next caller of this process
-    KIND_LINGERS = 0b001           # its key may, for the next caller of this process
+    KIND_MAY_BE_IDLE = 0b001     # its key may, for the next caller of this process
 
 cdef enum:
     VOTE_PENDING, VOTE_GRANTED, VOTE_TAKEN, VOTE_FAILED, VOTE_SILENT

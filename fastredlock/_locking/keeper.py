@@ -92,8 +92,6 @@ class KeepAlive:
                 f"at_least={self._at_least_ns / 1e9:g}: allowed is up to the ttl "
                 f"({terms.ttl_ms / 1000:g} s), which counts where its holder dies"
             )
-        if self._at_least_ns and terms.linger_ns:
-            raise ConfigurationError("at_least beside linger: give one of them")
         if self._is_kept:
             check_terms(driver, terms)
 

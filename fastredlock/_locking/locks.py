@@ -189,6 +189,8 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         keep = asked(keep_alive, on_lost, at_least)
         if linger is not None:
             ttl = self._driver.settings.lingering(ttl, linger)
+        if at_least is not None and self._driver.settings.terms(ttl).idle_ns:
+            raise ConfigurationError("at_least beside linger: give one of them")
         given = self._driver, resource, ttl, timeout, encode_resource, keep
         how = skipping(timeout, reentrant) if skip else None
         return self._new_lock(*given, reentrant, how)

@@ -99,7 +99,7 @@ local function notify_next()
   --@ notify
 end
 
--- A key that is idle in the process that had it last (src_cython/round/local.pyx) has
+-- A key that is idle in the process that had it last (src_cython/waiting/idle.pyx) has
 -- that one's channel in its value: a message there asks for it.
 local function recall()
   local function recall()

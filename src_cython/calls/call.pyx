@@ -438,12 +438,12 @@ cdef Round acquire_first_try(AcquireCall self):
         terms = driver.settings.terms(self.ttl)
     if timeout_ns == NO_PLAIN_TIMEOUT:
         return None
-    if terms.linger_ns and engine.idle_keys and type(key) is bytes:
+    if terms.idle_ns and engine.idle_keys and type(key) is bytes:
         round = round_new(
             OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
             engine.electorate,
         )
-        if turns_take_idle_key(engine, round, fields_now_ns(driver)):
+        if idle_take(engine, round, fields_now_ns(driver)):
             return round
     waits = timeout_ns != 0 and type(key) is not tuple and (
         engine_is_contended(engine, key, self.began_ns)
@@ -452,7 +452,7 @@ cdef Round acquire_first_try(AcquireCall self):
         return None
     # One that waits for a lease that is handed on needs no token.
     is_drawn_later = waits and type(key) is bytes and (
-        driver.token_source is not None and terms.linger_ns == 0
+        driver.token_source is not None and terms.idle_ns == 0
     )
     round = engine_new_round(
         engine, OPERATION_ACQUIRE, key,

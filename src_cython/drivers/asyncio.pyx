@@ -262,7 +262,7 @@ cdef class AsyncioDriver:
         self.engine.watch = None
         self.engine.watcher = None
         if self.engine.idle_keys and not self.is_over():
-            turns_end_idle_keys(self.engine, clock_ns())
+            idle_end_all(self.engine, clock_ns())
             asyncio_flush(self)
 
     def shut(self):
@@ -379,7 +379,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     for i in range(self.connection_count):
         link_forget_loop(self.links[i])
     self.watcher = None
-    turns_end_idle_keys(self, now_ns)
+    idle_end_all(self, now_ns)
     if engine_awaits_replies(self):
         blocking_flush(self)
         blocking_drain(self, drain_until(self, now_ns + UNDO_NS))

@@ -574,7 +574,7 @@ cdef int interpreter_exit_drain_engine(
     while not is_last and clock_ns() < until_ns:
         if blocking_try_enter(self):
             try:
-                turns_end_idle_keys(self, clock_ns())
+                idle_end_all(self, clock_ns())
                 is_opening = engine_open_deferred_at_end(self, clock_ns())
             finally:
                 blocking_leave(self)

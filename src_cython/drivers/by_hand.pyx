@@ -55,8 +55,8 @@ def by_hand_take_events(
             engine_send_unanswered(engine, connection, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
-    if engine.has_lingered:
-        turns_check_idle_keys(engine, now_ns)
+    if engine.had_idle_keys:
+        idle_check(engine, now_ns)
     if engine.closed or engine.held:
         engine_finish(engine, now_ns)
 

@@ -177,7 +177,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
     cdef list ended, batches = []
     cdef bint collects = pass_begin()
     try:
-        turns_end_idle_keys(self, now_ns)
+        idle_end_all(self, now_ns)
         ended = engine_open_acquires(self)
         for round in list(self.admissions):
             if round.operation_code == OPERATION_ACQUIRE:

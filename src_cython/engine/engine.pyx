@@ -52,7 +52,7 @@ cdef class Engine:
     cdef dict idle_keys                    # resource: IdleKey
     cdef public object watch               # the shell's: has recalls read; or None
     cdef public object watcher             # what does, until no key is idle; or None
-    cdef bint has_lingered                 # some key has: watch the connections
+    cdef bint had_idle_keys                 # some key has: watch the connections
     cdef int64_t deaf_epoch                # of the counters, when keys were idle last
     cdef public int64_t cohort_ns          # how long a lease is handed on; 0: never
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns

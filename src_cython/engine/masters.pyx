@@ -60,7 +60,7 @@ cdef Round engine_new_round(
         round.kind = KIND_SLOT
         round.permits = (<Permits>keys).count
     else:
-        if terms.linger_ns and operation == OPERATION_ACQUIRE:
+        if terms.idle_ns and operation == OPERATION_ACQUIRE:
             token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
         round = round_new(operation, name, token, terms, self.electorate)
     return round

@@ -31,7 +31,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
                 round.token = tokens_draw(self.token_source)
             if self.scripts.is_fencing:
                 engine_propose_fence(self, round, now_ns)
-            if round.terms.linger_ns:      # an asker may have another gate than we
+            if round.terms.idle_ns:      # an asker may have another gate than we
                 for connection in self.connections:
                     if connection.state_code == MASTER_READY and connection.may_queue:
                         connection_subscribe(connection, self.queues.waiter, now_ns)
@@ -322,9 +322,9 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         engine_roll_back(self, round, now_ns)
         if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
             round.operation_code == OPERATION_ACQUIRE and not self.is_closed
-            and not round.permits      # no slot lingers
+            and not round.permits      # no slot is idle here
         ):
-            turns_recall(self, round, now_ns)
+            idle_recall(self, round, now_ns)
     if round.permits:
         gate_on_slot_closed(self, round, now_ns)
     if round.turn is not None:
@@ -484,7 +484,7 @@ cdef int engine_submit_work(
     collects = pass_begin()
     try:
         if self.idle_keys:
-            turns_replace_idle_keys(self, work, now_ns)
+            idle_replace(self, work, now_ns)
         work_set_waiter(work, waiter)
         if type(work) is Batch:
             (<Batch>work).is_submitted = True
@@ -502,8 +502,8 @@ cdef int engine_take_events(Engine self) except -1:
     engine_take_links(self, now_ns)
     if now_ns >= self.counters.due_ns:
         engine_on_due(self, now_ns)
-    if self.has_lingered:
-        turns_check_idle_keys(self, now_ns)
+    if self.had_idle_keys:
+        idle_check(self, now_ns)
     if self.closed or self.held:
         return engine_finish(self, clock_ns())
 

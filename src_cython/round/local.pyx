@@ -1,5 +1,5 @@
 # What is decided in this process alone, without the network: that a lease is handed on,
-# that a key stays for the next caller, that a given token may be used again.
+# and that a given token may be used again.
 
 # --- cohort ---------------------------------------------------------------------------
 # A cohort: callers of one process that hold a lease one after the other. Pure.
@@ -39,7 +39,7 @@ cdef bint round_may_be_given(Round grant, Round next, int64_t now_ns) noexcept:
         next.is_opened or next.is_finished or next.fencing is not None
         or next.kind != grant.kind or type(next.waiter) is Batch
         or grant.terms.ttl_ms > terms.ttl_ms
-        or grant.terms.linger_ns != terms.linger_ns
+        or grant.terms.idle_ns != terms.idle_ns
         or grant.terms.is_of_rate != terms.is_of_rate      # a window is no hold
         or not round_may_have_slot(next, round_slot(grant))
         or round_valid_until_ns(grant) - now_ns < round_validity_at_worst_ns(terms)
@@ -72,60 +72,12 @@ cdef void round_hand_on(Round grant, Round next, int64_t now_ns) noexcept:
     grant.may_hold = 0
 
 
-# --- idle keys ------------------------------------------------------------------------
-# An idle key: released, and kept for the next caller of this process. Pure.
-#
-# Where nobody waits, a lease that lingers (Terms.linger_ns) is not released at the
-# masters: its key is idle here, and the next acquire takes it without a byte. Then
-# `is_idle`, and `round` has the key, with a token that no lease knows any more. It
-# is given up when another process asks for it (a recall), when its time is over, and
-# when it does not serve a caller as well as a round would.
-#
-# So that others find us, the token of a lease that lingers begins with the name of this
-# process's channel: a gate that is asked for a key notifies the one named in its value.
-
-# In front of a key, in a message of a gate. No resource has such a name.
-cdef bytes RECALL = b"!fastredlock:"
-
-
-@cython.final
-@cython.internal
-cdef class IdleKey(Due):
-    cdef Round round             # has the key while it is idle; used again and again
-    cdef int64_t until_ns        # it is idle so long at most
-    cdef bint is_idle
-
-
-cdef IdleKey idle_key_new(Round grant):
-    cdef IdleKey self = IdleKey.__new__(IdleKey)
-    self.round = round_new(
-        OPERATION_ACQUIRE, grant.resource, HANDED_ON, grant.terms, grant.electorate
-    )
-    self.due_ns = NEVER_NS
-    return self
-
-
-cdef int64_t round_lingers_until_ns(Round grant, int64_t now_ns) noexcept:
-    # How long what this was granted may be idle: as long as it lingers, and as a caller
-    # with its terms is served as well as by a round. 0: not at all.
-    cdef Terms terms = grant.terms
-    cdef int64_t until_ns = min(now_ns + terms.linger_ns, (
-        round_valid_until_ns(grant) - round_validity_at_worst_ns(terms)
-    ))
-    return until_ns if now_ns < until_ns and round_is_plain(grant) else 0
-
-
-cdef void idle_key_begin(
-    IdleKey self, Round grant, int64_t until_ns, int64_t now_ns
-) noexcept:
-    # All at once, and nothing that can fail.
-    cdef Round round = self.round
-    round.verdict_code = VERDICT_OPEN
-    round.is_opened = round.is_shown = round.is_released = False
-    round_hand_on(grant, round, now_ns)
-    round.is_finished = True
-    self.until_ns = until_ns
-    self.is_idle = True
+cdef void round_end_here(Round self, int64_t now_ns) noexcept:
+    # Nobody was asked: it counts as ended, and teaches nothing of any master.
+    if self.operation_code == OPERATION_RELEASE:
+        self.may_hold = 0
+    self.is_submitted = self.is_finished = True
+    round_close(self, VERDICT_WON, now_ns)
 
 
 # --- token use ------------------------------------------------------------------------

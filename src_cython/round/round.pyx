@@ -20,19 +20,19 @@ cdef class Terms:
     cdef readonly int64_t ttl_ms
     cdef readonly int64_t drift_ns
     cdef readonly int64_t timeout_ns
-    cdef readonly int64_t linger_ns      # how long its key may be idle; 0: not at all
+    cdef readonly int64_t idle_ns        # how long its key may be idle; 0: not at all
     cdef readonly bint has_expiry
     cdef readonly bint is_of_rate        # never released: drift_ns has the window in it
 
     def __init__(self, int64_t ttl_ms, int64_t drift_ns, int64_t timeout_ns,
-                 bint has_expiry=True, int64_t linger_ns=0, bint is_of_rate=False):
-        if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0 or linger_ns < 0:
+                 bint has_expiry=True, int64_t idle_ns=0, bint is_of_rate=False):
+        if ttl_ms < 0 or drift_ns < 0 or timeout_ns < 0 or idle_ns < 0:
             raise ValueError("a negative time")
         self.ttl_ms = ttl_ms
         self.drift_ns = drift_ns
         self.timeout_ns = timeout_ns
         self.has_expiry = has_expiry
-        self.linger_ns = linger_ns
+        self.idle_ns = idle_ns
         self.is_of_rate = is_of_rate
 
     cpdef int64_t last_round_ns(self, int64_t round_trip_ns) noexcept:

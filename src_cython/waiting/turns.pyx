@@ -70,179 +70,6 @@ cdef int turns_notify(
     return engine_queue(self, notifying, notifying.may_hold, True, now_ns)
 
 
-# --- idle keys ------------------------------------------------------------------------
-# Idle keys in this process (round/local): they become idle, are granted again, and are
-# given up. To become idle and to be granted are changes of this process alone, as to
-# hand a lease on. A key is given up in a pass, by its release, which the gate's script
-# makes the turn of whoever waits:
-#
-#   recalled    a gate asks for it: somebody else wants the key
-#   due         its time is over
-#   replaced    a caller here needs a round of its own: the release and its SET leave in
-#               one write, in that order
-#   ended       close(), the end of the interpreter or of the loop
-#
-# While a key is idle, recalls have to be read: by an event loop, or a thread (`watch`).
-
-
-cdef bint turns_linger(Engine self, Round release, int64_t now_ns) except -1:
-    # Whether the key of what is released becomes idle. This may be outside of a pass:
-    # from the last look on nothing can fail or run a finalizer. Mostly the place
-    # is there.
-    cdef Round grant = <Round>release.lease_state
-    cdef IdleKey idle
-    cdef int64_t until_ns
-    if grant.terms.linger_ns == 0 or not kind_is(grant.kind, KIND_LINGERS):
-        return False
-    idle = self.idle_keys.get(grant.resource)
-    until_ns = round_lingers_until_ns(grant, now_ns)
-    if idle is None or self.watcher is None or until_ns < idle.due_ns:
-        if not turns_may_linger(self, grant, now_ns):
-            return False
-        if idle is None:
-            idle = self.idle_keys.setdefault(grant.resource, idle_key_new(grant))
-        if until_ns < idle.due_ns:
-            gate_set_due(self, idle, until_ns)
-        if (
-            not turns_is_watched(self)
-            or self.idle_keys.get(grant.resource) is not idle
-        ):
-            return False
-    if idle.is_idle or is_exiting or self.is_closed or release.is_submitted or (
-        not turns_may_linger(self, grant, now_ns)
-    ):
-        return False
-    self.has_lingered = True
-    round_open(release, now_ns)
-    idle_key_begin(idle, grant, until_ns, now_ns)
-    turns_end_here(self, release, now_ns)
-    return True
-
-
-cdef bint turns_may_linger(Engine self, Round grant, int64_t now_ns) except -1:
-    # Its gate has to have the key, as far as is known, or a recall would not find us;
-    # and nobody to wait.
-    cdef int gate = gate_master(self, grant.resource, now_ns)
-    return (
-        gate >= 0 and (grant.may_hold >> gate) & 1
-        and set_has(grant.granted | round_pending(grant), gate)
-        and gate_connection(self, gate, grant.resource).is_subscribed
-        and grant.resource not in self.queues.by_resource
-        and not wait_queues_are_until(self.queues.contended_ns, grant.resource, now_ns)
-        and round_lingers_until_ns(grant, now_ns) != 0
-    )
-
-
-cdef bint turns_is_watched(Engine self) except -1:
-    # Whether recalls are read by now. A thread that is only started here may find one
-    # that came before, while the lease was held: the next key lingers.
-    if self.watcher is not None or self.watch is None or is_exiting:
-        return self.watcher is not None
-    self.watcher = True
-    try:
-        watcher = self.watch(self, self.driver)
-    except BaseException:
-        self.watcher = None
-        raise
-    if self.watcher is True:      # else it is over already
-        self.watcher = watcher
-    return self.driver is not None and self.watcher is not None
-
-
-cdef void turns_end_here(Engine self, Round round, int64_t now_ns) noexcept:
-    # Nobody was asked: it counts as ended, and teaches nothing of any master.
-    if round.operation_code == OPERATION_RELEASE:
-        round.may_hold = 0
-    round.is_submitted = round.is_finished = True
-    round_close(round, VERDICT_WON, now_ns)
-    self.counters.ended[round.operation_code][VERDICT_WON] += 1
-
-
-cdef bint turns_take_idle_key(Engine self, Round next, int64_t now_ns) noexcept:
-    # Whether this acquire has a key that was idle here: it is won.
-    cdef IdleKey idle = self.idle_keys.get(next.resource)
-    if idle is None or not idle.is_idle or now_ns >= idle.until_ns or (
-        self.is_closed or is_exiting or self.generation != current_generation
-        or not round_may_be_given(idle.round, next, now_ns)
-    ):
-        return False
-    idle.is_idle = False
-    round_hand_on(idle.round, next, now_ns)
-    turns_end_here(self, next, now_ns)
-    self.counters.lingered += 1
-    return True
-
-
-cdef int turns_end_idle_key(Engine self, IdleKey idle, int64_t now_ns) except -1:
-    # By source: nobody may read NOSCRIPT.
-    cdef Round release
-    if not idle.is_idle:
-        return 0
-    release = engine_new_release(self, idle.round, idle.round.terms)
-    idle.is_idle = False
-    release.is_submitted = True
-    self.counters.rounds += 1
-    gate_notify(self, release, now_ns)
-    self.is_notifying = True
-    engine_queue(self, release, <uint64_t>-1, True, now_ns)
-    engine_open_deferred(self, now_ns)      # no call may come that does
-
-
-cdef int turns_end_idle_keys(Engine self, int64_t now_ns) except -1:
-    cdef bint collects = pass_begin()
-    try:
-        for idle in list(self.idle_keys.values()):
-            turns_end_idle_key(self, <IdleKey>idle, now_ns)
-        self.idle_keys.clear()
-    finally:
-        pass_end(collects)
-
-
-cdef int turns_check_idle_keys(Engine self, int64_t now_ns) except -1:
-    # A master that a connection was lost to, or that refuses our channel, tells of no
-    # recall any more. Releases that were lost with it are sent though no call comes.
-    if self.deaf_epoch != self.counters.deaf_epoch:
-        self.deaf_epoch = self.counters.deaf_epoch
-        turns_end_idle_keys(self, now_ns)
-        engine_open_deferred(self, now_ns)
-
-
-cdef int turns_replace_idle_keys(Engine self, object work, int64_t now_ns) except -1:
-    # Before an acquire is sent for what is idle here.
-    cdef Round round
-    for round in (<Batch>work).rounds if type(work) is Batch else (work,):
-        if round.operation_code == OPERATION_ACQUIRE:
-            for key in round.keys or (round.resource,):
-                idle = self.idle_keys.get(key)
-                if idle is not None:
-                    turns_end_idle_key(self, <IdleKey>idle, now_ns)
-
-
-cdef int turns_recall(Engine self, Round refused, int64_t now_ns) except -1:
-    # Whoever leaves a queue, or never was in it, recalls the key: at a master that has
-    # it, which its gate may not. Not by source: it may get lost.
-    cdef Master master
-    cdef Connection connection
-    cdef int at = -1
-    if not self.scripts.keeps_queues:
-        return 0
-    for key in refused.keys or (refused.resource,):      # others may wait (gate_notify)
-        met = max(now_ns, <int64_t>self.queues.contended_ns.get(key, 0))
-        wait_queues_remember(self.queues.contended_ns, <bytes>key, met)
-    for master in self.masters:
-        connection = master_connection(master, refused.resource)
-        if set_has(refused.taken, master.vote) and (
-            connection.state_code == MASTER_READY and connection.may_queue
-        ):
-            at = master.vote
-            if at == gate_master(self, refused.resource, now_ns):
-                break
-    for key in refused.keys or (refused.resource,):
-        queue = self.queues.by_resource.get(key)
-        if queue is None or (<WaitQueue>queue).gate != at:
-            gate_leave_queue(self, key, at, now_ns, by_source=False)
-
-
 # --- turns ----------------------------------------------------------------------------
 # Whose turn it is: what opens a round that waits, and what follows its verdict.
 #
@@ -377,7 +204,7 @@ cdef bint turns_is_called(Engine self, bytes push, int64_t now_ns) except -1:
         turns_note_contended(self, resource, now_ns)
         idle = self.idle_keys.get(resource)
         if idle is not None:
-            turns_end_idle_key(self, <IdleKey>idle, now_ns)
+            idle_end(self, <IdleKey>idle, now_ns)
         return True
     queue = self.queues.by_resource.get(push[1:])
     if queue is None or push[:1] not in (b"~", b"?"):
@@ -494,7 +321,7 @@ cdef bint turns_take_due(Engine self, int64_t now_ns) except -1:
             gate_set_due(self, idle, idle.until_ns)
         elif self.idle_keys.get(idle.round.resource) is idle:
             del self.idle_keys[idle.round.resource]
-            turns_end_idle_key(self, idle, now_ns)
+            idle_end(self, idle, now_ns)
     else:
         turn = (<Round>work).turn
         if turn.is_kept or now_ns >= turn.until_ns:
@@ -580,7 +407,7 @@ cdef int turns_on_all_closed(Engine self, Round round, int64_t now_ns) except -1
 cdef inline bint turns_may_need_no_master(Engine self, object work) noexcept:
     # One look, for what is no lock of this process alone.
     return len(self.queues.by_resource) > 0 or len(self.idle_keys) > 0 or (
-        type(work) is Round and (<Round>work).terms.linger_ns != 0
+        type(work) is Round and (<Round>work).terms.idle_ns != 0
     )
 
 
@@ -592,13 +419,13 @@ cdef bint turns_hand_on(Engine self, object work, int64_t now_ns) except -1:
         return False
     round = <Round>work
     if round.operation_code == OPERATION_ACQUIRE:
-        return len(self.idle_keys) > 0 and turns_take_idle_key(self, round, now_ns)
+        return len(self.idle_keys) > 0 and idle_take(self, round, now_ns)
     return (
         round.operation_code == OPERATION_RELEASE and round.lease_state is not None
         and not is_exiting      # the next thread may be stopped before it is awake
         and (
             turns_hand_to_next(self, round, now_ns)
-            or turns_linger(self, round, now_ns)
+            or idle_begin(self, round, now_ns)
         )
     )
 
@@ -621,8 +448,10 @@ cdef bint turns_hand_to_next(Engine self, Round release, int64_t now_ns) except 
     round_open(release, now_ns)
     wait_queue_remove(queue, next)
     round_hand_on(grant, next, now_ns)
-    turns_end_here(self, release, now_ns)
-    turns_end_here(self, next, now_ns)
+    round_end_here(release, now_ns)
+    round_end_here(next, now_ns)
+    self.counters.ended[OPERATION_RELEASE][VERDICT_WON] += 1
+    self.counters.ended[OPERATION_ACQUIRE][VERDICT_WON] += 1
     self.counters.handed_on += 1
     if next.waiter is None or type(next.waiter) is Follower and (
         not (<Follower>next.waiter).is_waiting

@@ -280,7 +280,7 @@ class Judge:
         if (
             not now_ns
             < until_ns
-            <= min(now_ns + holder.terms.linger_ns, holder.valid_until_ns)
+            <= min(now_ns + holder.terms.idle_ns, holder.valid_until_ns)
         ):
             self.fail("I13", f"{token.decode()} rests for {until_ns - now_ns} ns")
         if process.engine.is_closed:

@@ -49,7 +49,7 @@ IN_BETWEEN = {
     *("blocking_lead", "blocking_follow", "blocking_run_work", "leader_await"),
     *("connection_begin_preparing", "preparing_begin"),
     *("connection_of", "connection_encoded"),
-    "turns_is_watched",
+    "idle_is_watched",
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
 AT_THE_EXIT = {
