@@ -463,7 +463,7 @@ cdef Round acquire_first_try(AcquireCall self):
     )
     round.left_ns = timeout_ns      # as time_for_round
     if timeout_ns > 0:
-        round.left_ns = max(timeout_ns, terms.last_round_ns(engine.round_trip_ns))
+        round.left_ns = max(timeout_ns, round_last_ns(terms, engine.round_trip_ns))
     if waits:
         round.turn = turn_new(
             self.began_ns, False, -1 if timeout_ns < 0 else self.began_ns + timeout_ns

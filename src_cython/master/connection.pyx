@@ -50,10 +50,7 @@ cdef class Connection:
     cdef Handshake handshake
     cdef TlsSession tls              # None: plain text...
     cdef bytes plain                 # ...and what it has decrypted, not yet taken
-    cdef object feed, gets           # of this connection's hiredis.Reader
-    cdef bint is_between_replies     # the next byte begins one
-    cdef size_t unparsed             # bytes fed since the last whole reply
-    cdef ReplyScan scan              # of reply_is_giant
+    cdef Incoming incoming           # its bytes become replies there
     cdef InFlight in_flight
     cdef int64_t client_id           # the server's of this connection; 0: not known
     cdef bint may_eval               # its user may; else scripts go by their hash alone
@@ -314,11 +311,10 @@ cdef int connection_forget(Connection self, str reason, int64_t now_ns) except -
 cdef int connection_drop_link(Connection self) except -1:
     # Close it, and forget all that belongs to this connection alone.
     link_close(&self.link)
-    self.feed = self.gets = self.handshake = self.look_up = self.tls = None
+    self.incoming = self.handshake = self.look_up = self.tls = None
     self.plain = self.prepared = None
     self.client_id = 0
-    self.unparsed = 0
-    self.is_between_replies = self.has_received = self.is_proven = False
+    self.has_received = self.is_proven = False
 
 
 cdef int connection_undo_open(Connection self) except -1:
@@ -536,8 +532,6 @@ cdef int connection_append(Connection self, bytes records, int64_t now_ns) excep
 # TLS and handshake. Nothing here waits. Its end, and the back-off after a failure,
 # are in ending.
 
-from hiredis import Reader
-
 cdef enum:
     BACKOFF_URGENT_NS = 20_000_000     # the spacing when a quorum is missing
     SPREAD_FAILURES = 4                # as behind so many: 0.2 to 0.4 s
@@ -746,8 +740,7 @@ cdef int connection_on_connect_event(Connection self, int64_t now_ns) except -1:
 cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
     cdef bytes answer
     self.look_up = None      # with its descriptor
-    reader = Reader(notEnoughData=INCOMPLETE)
-    self.feed, self.gets = reader.feed, reader.gets
+    self.incoming = Incoming()
     settings, context, place = self.master.settings, None, None
     username, password = [
         None if text is None else text.encode("utf-8", "surrogateescape")
@@ -770,7 +763,6 @@ cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
     self.prepared = None
     if context is not None:
         self.master.tls_context = context
-    memset(&self.scan, 0, sizeof(ReplyScan))
     connection_set_state(self, MASTER_HANDSHAKE)
     self.reason = self.last_error or (
         "no answer to the handshake yet" + self.report.at_node

@@ -53,14 +53,14 @@ cdef int restart_guard_on_ready(
     cdef int64_t uptime_s = min(server_info.uptime_s or 0, 1_000_000_000)
     cdef bint is_endpoint = self.failover_ns != 0
     cdef str before = self.identity
-    self.identity = server_info.identity(is_endpoint)
+    self.identity = server_info.known_as(is_endpoint)
     if self.identity is None and mark is not None:
         self.identity = mark.holder
     if self.max_ttl_ns == 0:
         return 0
     cdef bint is_marked = mark is not None and mark.error is None
     cdef bint is_same = self.has_met and (
-        server_info.goes_on(before, counts=not is_marked) if is_endpoint
+        server_info.is_after(before, not is_marked) if is_endpoint
         else before == self.identity
     )
     if not (is_same and server_info.run_id or mark is not None and mark.is_lifted):

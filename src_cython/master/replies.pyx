@@ -185,63 +185,41 @@ cdef int connection_on_bytes(Connection self, bytes data, int64_t now_ns) except
             if data[:1] == b"\x15":      # an alert record: RFC 8446, section 5.1
                 reason = "speaks TLS: use rediss:// for this master"
         connection_on_exception(self, error, reason, now_ns)
-    if self.unparsed > UNPARSED_LIMIT:
+    if self.incoming is not None and self.incoming.unparsed > UNPARSED_LIMIT:
         connection_on_lost(self, "a reply of over 1 MiB: not to our commands", now_ns)
 
 
 cdef int connection_take_replies(Connection self, bytes data, int64_t now_ns) except -1:
-    # Usual replies at the beginning are read at sight, and the others by hiredis. Every
-    # reply that ends in these bytes ends a line of them, so there are no more replies
-    # than lines. Where there were as many, nothing is left in the reader, not even half
-    # a reply, and the next bytes are the beginning of one. A reply may end the
-    # connection: the reader is another one then, and what follows is dropped.
+    # Usual replies at the beginning are read at sight, and the others by hiredis. A
+    # reply may end the connection, and what follows is dropped.
     cdef const char *at = PyBytes_AS_STRING(data)
-    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0, most = -1
+    cdef Py_ssize_t size = PyBytes_GET_SIZE(data), taken = 0
     cdef int length = 0
-    gets = self.gets
-    if self.is_between_replies:
-        while taken < size and self.gets is gets:
+    cdef Incoming incoming = self.incoming
+    if incoming.is_between_replies:
+        while taken < size and self.incoming is incoming:
             reply = usual_reply(at + taken, size - taken, &length)
             if reply is INCOMPLETE:
                 break
             taken += length
             connection_on_reply(self, reply, now_ns)
-        if taken == size or self.gets is not gets:
+        if taken == size or self.incoming is not incoming:
             return 0
         data = data[taken:]
-    if self.state_code == MASTER_READY and data.endswith(b"\n"):
-        most = data.count(b"\n")
-    if reply_is_giant(
-        &self.scan, PyBytes_AS_STRING(data), <size_t>PyBytes_GET_SIZE(data)
-    ):
+    if not reply_feed(incoming, data, self.state_code == MASTER_READY):
         return connection_on_lost(
             self, "announces a million elements: no reply to our commands", now_ns
         )
-    self.is_between_replies = False
-    self.feed(data)
-    self.unparsed += <size_t>PyBytes_GET_SIZE(data)
-    while self.gets is gets:
-        reply = next_reply(gets)
+    while self.incoming is incoming:
+        reply = reply_next(incoming)
         if reply is INCOMPLETE:
             break
-        self.unparsed = 0
         if type(reply) is PushNotification:
             connection_on_push(self, reply, now_ns)
         else:
             connection_on_reply(self, reply, now_ns)
-        most -= 1
-        if most == 0:
-            self.is_between_replies = True
+        if incoming.is_between_replies:
             break
-
-
-cdef object next_reply(object gets):
-    try:
-        return gets()
-    except (TypeError, ValueError, OverflowError, MemoryError) as error:
-        # hiredis makes Python objects at once: of a map with a list for a key, or of an
-        # array that announces 2^32 elements, it cannot.
-        raise ProtocolError(f"{type(error).__name__} in a reply") from error
 
 
 cdef int connection_on_handshake_reply(
@@ -372,9 +350,11 @@ cdef int connection_on_other_reply(
     elif entry.purpose == ENTRY_REPLICATION and not reply_is_error(reply):
         told = ServerInfo(reply)
         told.on_asked(self.server_info)
-        if told.role != "master" or not told.goes_on(self.restart_guard.identity):
+        if told.role != "master" or (
+            not told.is_after(self.restart_guard.identity, True)
+        ):
             return connection_on_lost(self, "is another primary than it was", now_ns)
-        identity = told.identity(True)
+        identity = told.known_as(True)
         if identity != self.restart_guard.identity and told.needed:
             self.restart_guard.identity = identity      # for who has no memory as well
             words = marker_words(

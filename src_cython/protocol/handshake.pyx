@@ -33,7 +33,8 @@ cdef class ServerInfo:
     cdef readonly str policy           # maxmemory-policy
     # Of its settings, where it may be replaced (failover):
     cdef public bint keeps_promotion   # is it seen for as long as a quarantine?
-    # Replicas that have to stay; 0: none is counted; < 0: not told, so all there have to.
+    # Replicas that have to stay; 0: none is counted; < 0: not told, so all that are
+    # there have to.
     cdef readonly int needed
     cdef readonly int64_t lag_s        # one that has sent nothing for longer is away
 
@@ -59,8 +60,11 @@ cdef class ServerInfo:
         self.keeps_promotion = before.keeps_promotion
         self.needed, self.lag_s = before.needed, before.lag_s
 
-    cpdef str identity(self, bint is_endpoint):
+    def identity(self, bint is_endpoint):
         """Return its name in the memory of a client and in the marker, or None."""
+        return self.known_as(is_endpoint)
+
+    cdef str known_as(self, bint is_endpoint):
         # Of an endpoint what a promotion changes as well, for a server that is made a
         # replica and a primary again has lost keys and keeps its run id: its second
         # replication id. (Redis draws a new first one also where the first replica
@@ -107,13 +111,14 @@ cdef class ServerInfo:
                 there += lag.isdecimal() and len(lag) < 9 and int(lag) <= self.lag_s
         return there - self.needed if self.needed > 0 else -(there == 0)
 
-    cpdef bint goes_on(self, str before, bint counts=True) except -1:
-        """Return whether no other server was the primary since it was `before`.
+    def goes_on(self, str before):
+        """Return whether no other server was the primary since it was `before`."""
+        return self.is_after(before, True)
 
-        Without `counts` its marker has the count, and is asked.
-        """
-        # The script `marker` has the same rule.
-        cdef str now = self.identity(True)
+    cdef bint is_after(self, str before, bint counts) except -1:
+        # Without `counts` its marker has the count, and is asked. The script `marker`
+        # has the same rule.
+        cdef str now = self.known_as(True)
         cdef int64_t spare = self.spare() if counts else NEVER_NS
         if before is None or now is None:
             return before == now
@@ -699,7 +704,7 @@ cdef class Handshake:
             self.server_info.run_id is not None
             and self.backlog_ttl_ns > self.max_ttl_ns + NS_PER_S + self.failover_ns
         )
-        if self.tag and self.server_info.goes_on(self.known):
+        if self.tag and self.server_info.is_after(self.known, True):
             self.is_done = True
             return b""
         return self._ask((MARKER_NAME, False, marker_words(
@@ -791,7 +796,7 @@ cdef tuple marker_words(
     if is_endpoint:
         key = LINEAGE_KEY if server_info.keeps_promotion else REPLID_KEY
     if server_info.run_id is not None:
-        name = server_info.identity(is_endpoint).encode("utf-8", "surrogateescape")
+        name = server_info.known_as(is_endpoint).encode("utf-8", "surrogateescape")
         how = decimal_bytes(server_info.spare()) if is_endpoint else b"exact"
     return (
         b"EVAL", marker.source, b"2", key + tag, QUARANTINE_KEY + tag, name,

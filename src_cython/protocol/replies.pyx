@@ -27,7 +27,7 @@
 # TAKEN of a RELEASE that is sent again, on a later connection, is GRANTED (master).
 
 
-from hiredis import ReplyError
+from hiredis import ProtocolError, Reader, ReplyError
 
 # The sentinel of "no whole reply yet": None is an answer (nil) to SET NX.
 cdef object INCOMPLETE = object()
@@ -113,6 +113,53 @@ cdef object usual_reply(const char *at, Py_ssize_t size, int *length):
         length[0] = 5
         return None
     return INCOMPLETE
+
+
+# The others are parsed by hiredis. Every reply that ends in the bytes that it is fed
+# ends a line of them, so there are no more replies than lines. Where there were as
+# many, nothing is left in the reader, not even half a reply, and the next bytes are the
+# beginning of one.
+
+
+@cython.final
+@cython.internal
+cdef class Incoming:
+    cdef object feed, gets           # of one connection's hiredis.Reader
+    cdef bint is_between_replies     # the next byte begins one
+    cdef size_t unparsed             # bytes fed since the last whole reply
+    cdef Py_ssize_t lines            # that no reply has ended yet; < 0: not counted
+    cdef ReplyScan scan
+
+    def __cinit__(self):
+        reader = Reader(notEnoughData=INCOMPLETE)
+        self.feed, self.gets = reader.feed, reader.gets
+
+
+cdef bint reply_feed(Incoming self, bytes data, bint counts) except -1:
+    # Whether the replies that begin in these bytes can be ours.
+    cdef size_t size = <size_t>PyBytes_GET_SIZE(data)
+    if reply_is_giant(&self.scan, PyBytes_AS_STRING(data), size):
+        return False
+    self.is_between_replies = False
+    self.lines = data.count(b"\n") if counts and data.endswith(b"\n") else -1
+    self.feed(data)
+    self.unparsed += size
+    return True
+
+
+cdef object reply_next(Incoming self):
+    # The next one that is whole, or INCOMPLETE.
+    try:
+        reply = self.gets()
+    except (TypeError, ValueError, OverflowError, MemoryError) as error:
+        # hiredis makes Python objects at once: of a map with a list for a key, or of an
+        # array that announces 2^32 elements, it cannot.
+        raise ProtocolError(f"{type(error).__name__} in a reply") from error
+    if reply is not INCOMPLETE:
+        self.unparsed = 0
+        self.lines -= 1
+        self.is_between_replies = self.lines == 0
+    return reply
 
 
 cdef inline int reply_kind(Round round, int form, bint is_second) noexcept:

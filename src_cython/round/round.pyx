@@ -35,9 +35,9 @@ cdef class Terms:
         self.idle_ns = idle_ns
         self.is_of_rate = is_of_rate
 
-    cpdef int64_t last_round_ns(self, int64_t round_trip_ns) noexcept:
+    def last_round_ns(self, int64_t round_trip_ns):
         """Return the time for a round that begins when its caller's time is over."""
-        return min(self.timeout_ns, max(<int64_t>LAST_ROUND_NS, 3 * round_trip_ns))
+        return round_last_ns(self, round_trip_ns)
 
 
 cdef enum:                   # our entry at the gate of a release

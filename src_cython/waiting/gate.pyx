@@ -76,7 +76,9 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
     elif self.token_uses is None and release.gate >= 0 and (
         now_ns >= gate_connection(self, release.gate, resource).asks_from_ns
     ) and not (
-        wait_queues_are_until(self.queues.contended_ns, resource, now_ns - KNOWN_NS)
+        self.queues.contended_ns and wait_queues_are_until(
+            self.queues.contended_ns, resource, now_ns - KNOWN_NS
+        )
     ):
         release.our_entry = OUR_ENTRY_NONE
 

@@ -126,6 +126,7 @@ wait_queue_read_table()
 
 
 cdef class Round              # round/round
+cdef class Terms
 cdef class Turn               # below
 
 
@@ -472,11 +473,17 @@ cdef bint turn_is_paused(Turn self) noexcept:
     return self.is_kept and self.pause_ns > 0
 
 
+cdef int64_t round_last_ns(Terms terms, int64_t round_trip_ns) noexcept:
+    return min(terms.timeout_ns, max(<int64_t>LAST_ROUND_NS, 3 * round_trip_ns))
+
+
 cdef void turn_spend(Round round, int64_t round_trip_ns, int64_t now_ns) noexcept:
     # The wait is part of the caller's time; the round keeps that of a last one.
     cdef int64_t until_ns = round.turn.until_ns
     if until_ns != NEVER_NS:
-        round.left_ns = max(until_ns - now_ns, round.terms.last_round_ns(round_trip_ns))
+        round.left_ns = max(
+            until_ns - now_ns, round_last_ns(round.terms, round_trip_ns)
+        )
 
 
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):

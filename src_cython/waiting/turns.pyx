@@ -26,8 +26,9 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
         is_asked or round_pending(release)
     ):
         return False
-    if is_asked or release.gate >= 0 and native_replaces(release, self.scripts) and (
+    if is_asked or release.gate >= 0 and (
         set_has(round_pending(release), release.gate)
+        and native_replaces(release, self.scripts)
     ):
         gate = gate_connection(self, release.gate, release.resource)
         if gate.state_code != MASTER_READY or gate.native == FORM_SCRIPT or (

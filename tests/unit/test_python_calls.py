@@ -34,7 +34,7 @@ OF_C = {
     *("error_text", "connection_on_other_reply"),
     *("connection_health", "nodes_at", "routes_number", "routes_on_redirect"),
     *("connection_withheld", "wait_queues_add_due", "wait_queues_take_due"),
-    *("next_reply", "reply_text"),
+    *("reply_next", "reply_text"),
     "wait_queue_read_table",
 }
 # What is raised there ends the connection, and with it all that was under way on it.
@@ -42,7 +42,7 @@ ENDS_A_CONNECTION = {
     *("connection_decrypt", "connection_encrypt", "connection_find_address"),
     *("connection_on_bytes", "connection_on_connected", "connection_on_ready"),
     "connection_on_handshake_reply",
-    *("connection_on_resolved", "connection_take_replies", "tls_reason"),
+    *("connection_on_resolved", "reply_feed", "tls_reason"),
 }
 # Between two steps, with nothing in hand; or before anything was changed.
 IN_BETWEEN = {
