@@ -165,18 +165,10 @@ end
 --   place    in the queue, from 0
 --   count    where `whose` is 1: how many wait. Of a semaphore without a free slot the
 --            ttl of the slot that expires first, 1 or more
---
--- Of one key, or of many: then ARGV has those behind the process once for each key, and
--- the answer so many times four numbers, -1 in front where a queue is refused. (The body
--- of the loop is not indented: the text is the name of the script.)
 function ask_turn()
-  local given, answers, leaving = ARGV, {}, nil
-  for at, name in ipairs(KEYS) do
-  local key = name
-  local ARGV = {given[1], given[2 * at], given[2 * at + 1]}
+  local key, name, leaving = KEYS[1], KEYS[1], nil
   --@ notify
   --@ recall
-  local function ask()
   local time = redis.call("time")
   local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
   local how, permits = string.sub(ARGV[3], 1, 1), tonumber(string.sub(ARGV[3], 3))
@@ -257,13 +249,6 @@ function ask_turn()
     if count == math.huge then count = -1 end
   end
   return {whose, left, place, count}
-  end
-  if #KEYS == 1 then return ask() end
-  local is_done, answer = pcall(ask)
-  if not is_done then answer = {-1, -2, 0, 0} end
-  for place = 1, 4 do answers[4 * at - 4 + place] = answer[place] end
-  end
-  return answers
 end
 
 -- SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of

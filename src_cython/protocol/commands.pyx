@@ -33,7 +33,6 @@ cdef enum:
     REPLY_OF_ASK_TURN        # [1: our turn, 2: another's; ms, place, how many wait]
     REPLY_OF_FENCED          # with fencing: n: set, with this number; 0: refused
     REPLY_OF_FENCED_TURN     # [as take_turn, the number or 0]
-    REPLY_OF_ASK_TURNS       # of several keys: the same four of each
     REPLY_OF_EXTEND          # 1: done; 0: refused, another's; 2: refused, gone
     REPLY_OF_LOOK            # of a semaphore: for each slot "1", taken, or "0"
 
@@ -75,7 +74,6 @@ cdef tuple ROWS = (
     (OPERATION_INSPECT, (KIND_SLOT,), ("look", REPLY_OF_LOOK)),
     (OPERATION_PING, (KIND_ONE,), ("SET", REPLY_OF_SET)),
     (OPERATION_ASK_TURN, (KIND_ONE,), ("ask_turn", REPLY_OF_ASK_TURN)),
-    (OPERATION_ASK_TURN, (KIND_SEVERAL,), ("ask_turn", REPLY_OF_ASK_TURNS)),
     (OPERATION_LEAVE_QUEUE, (KIND_ONE,), ("leave_queue", REPLY_OF_SCRIPT)),
 )
 cdef set FOR_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}

@@ -16,7 +16,6 @@
 #   REPLY_OF_NOTIFY     1, 2, 5   GRANTED    2: and another was notified; 5: too
 #   REPLY_OF_NOTIFY     0, 3, 4   TAKEN      3: and another was notified; 4: as 5
 #   REPLY_OF_ASK_TURN   [4 ints]  GRANTED
-#   REPLY_OF_ASK_TURNS  [4 ints of each]  GRANTED
 #   REPLY_OF_FENCED     n > 0     GRANTED    n: the number that the key got
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1, 3 or 5, n > 0]  GRANTED
@@ -210,11 +209,6 @@ cdef int vote_of(int shape, object reply) noexcept:
                 return vote_of(REPLY_OF_TAKE_TURN, reply[0])
     elif shape == REPLY_OF_ASK_TURN:
         if reply_is_numbers(reply, 4):
-            return VOTE_GRANTED
-    elif shape == REPLY_OF_ASK_TURNS:
-        if type(reply) is list and reply and len(<list>reply) % 4 == 0 and (
-            reply_is_numbers(reply, len(<list>reply))
-        ):
             return VOTE_GRANTED
     elif shape == REPLY_OF_LOOK:
         if type(reply) is bytes:

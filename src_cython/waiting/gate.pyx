@@ -1,5 +1,5 @@
-# The gate of a queue: which master keeps it, what that one is asked, alone or about
-# many queues at once, and what follows from its answers; and which slot is tried.
+# The gate of a queue: which master keeps it, what that one is asked, and what follows
+# from its answers; and which slot is tried.
 
 # --- gate -----------------------------------------------------------------------------
 # The gate of a resource: the one master that keeps the queue of those who wait for it.
@@ -84,16 +84,13 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
 
 
 cdef int gate_send(
-    Engine self, int operation, tuple keys, Turn turn, Terms terms, int gate,
+    Engine self, int operation, bytes resource, Turn turn, Terms terms, int gate,
     bint by_source, int64_t now_ns,
 ) except -1:
     # A round that goes to the gate alone. Nobody else can make one.
     cdef Round round = round_new(
-        operation, <bytes>keys[0], self.queues.waiter, terms, self.electorate
+        operation, resource, self.queues.waiter, terms, self.electorate
     )
-    if len(keys) > 1:
-        round.keys = keys
-        round.kind = KIND_SEVERAL
     round.turn = turn
     turn.is_open = True
     round.gate = gate
@@ -161,6 +158,7 @@ cdef enum:
     SOON_NS = 1_000_000
     TRY_BEHIND_NS = 400_000_000             # times one's place
     TRY_SLOT_NS = 1_000_000_000
+    TRY_AMONG_NS = 1_000_000_000
 
 cdef Terms LEAVE_TERMS = Terms(0, 0, OVERDUE_AT_LEAST_NS)
 
@@ -271,11 +269,7 @@ cdef int gate_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) excep
 cdef int gate_on_due_queue(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     if not queue.rounds:
         return gate_leave_if_empty(self, queue, now_ns)
-    if len(self.queues.by_resource) > 1 and not (
-        self.has_slots or wait_queue_is_trying(queue)
-    ):
-        return gate_ask_soon(self, queue, now_ns)
-    event = EVENT_TRY_DUE if gate_may_try(queue, now_ns) else EVENT_DUE
+    event = EVENT_TRY_DUE if gate_may_try(self, queue, now_ns) else EVENT_DUE
     return gate_on_queue(self, queue, event, now_ns)
 
 
@@ -306,24 +300,32 @@ cdef int gate_leave_queue(
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
     if gate >= 0 and gate_connection(self, gate, resource).state_code == MASTER_READY:
         gate_send(
-            self, OPERATION_LEAVE_QUEUE, (resource,), turn_new(now_ns, False),
+            self, OPERATION_LEAVE_QUEUE, resource, turn_new(now_ns, False),
             LEAVE_TERMS, gate, by_source, now_ns,
         )
 
 
-cdef bint gate_may_try(WaitQueue queue, int64_t now_ns) noexcept:
+cdef bint gate_may_try(Engine self, WaitQueue queue, int64_t now_ns) noexcept:
     # The first of all asks every master, as if it had its turn: the key may be at the
     # gate alone (a releaser that died half-way), or has expired just now. So does our
     # first where the gate is silent, for a quorum does without it; and those behind,
     # the less often, the further behind: one before them may be frozen. Of a semaphore
-    # one slot of many is tried, so that is not done as often.
+    # one slot of many is tried, so that is not done as often. Of several queues here
+    # one after the other does, one per second.
+    cdef int64_t count = len(self.queues.by_resource)
     cdef int64_t every_ns = TRY_BEHIND_NS * queue.place
     cdef int64_t permits = wait_queue_head(queue).permits
     if not wait_queue_is_known(queue):
         return False
     if permits:
         every_ns = min(<int64_t>TRY_SLOT_NS, ASK_AGAIN_NS * permits) * (1 + queue.place)
-    return queue.state == QUEUE_ASKED or now_ns - queue.tried_ns >= every_ns
+    if queue.state == QUEUE_ASKED:
+        every_ns = 0
+    if count > 1:
+        every_ns = max(every_ns, count * <int64_t>TRY_AMONG_NS)
+        if now_ns - self.queues.tried_ns < TRY_AMONG_NS // 2:      # or one has no turn
+            return False
+    return now_ns - queue.tried_ns >= every_ns
 
 
 cdef int gate_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -332,6 +334,7 @@ cdef int gate_try(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     if queue.state == QUEUE_ASKED:
         queue.place = 0
     head.turn.is_probe = True
+    self.queues.tried_ns = now_ns
     return gate_open_waiting(self, head, now_ns)
 
 
@@ -377,7 +380,8 @@ cdef inline bint gate_may_mark(Engine self, int gate, bytes resource) noexcept:
 # in it, to leave it.
 
 cdef enum:
-    ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second
+    ASK_AGAIN_BEHIND_NS = 500_000_000       # by one that is neither first nor second...
+    ASK_AMONG_NS = 100_000                  # ...and of many queues, times their number
     TURN_NS = 52_000_000                    # the one that was notified has 50 ms
     NOBODY_NOTIFIED_NS = 10_000_000
     NEAR_PLACE = 4
@@ -390,7 +394,6 @@ cdef enum:
 cdef int64_t POLLED_NS = 10_000_000_000
 
 cdef enum:                   # a turn, in the reply of ask_turn
-    TURN_REFUSED = -1        # of several that are asked about together
     TURN_OURS = 1
     TURN_OTHER = 2           # that was notified
     TURN_OTHER_NOW = 3       # ...by this question: whoever asked it looks again in time
@@ -407,10 +410,23 @@ cdef str QUEUE_OF_ANOTHER = ": is there another use of its key fastredlock:queue
 cdef int gate_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     # Enter its queue, or ask for our place in it.
     cdef int gate = gate_master(self, queue.resource, now_ns)
+    cdef Round head
+    cdef Turn turn
     engine_open_due(self, False, now_ns)      # who waits for long has no other call
     if gate < 0:
         return gate_stop_waiting(self, queue, now_ns)
-    return gate_send_questions(self, [queue], gate, now_ns)
+    head, turn = wait_queue_head(queue), turn_new(now_ns, False)
+    turn.arguments = gate_question_arguments(self, queue, gate, now_ns)
+    turn.asked = (queue, wait_queue_number(queue))
+    gate_set(self, queue, gate, now_ns)
+    wait_queue_on(queue, EVENT_ASKED)
+    gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
+    connection_subscribe(
+        gate_connection(self, gate, queue.resource), self.queues.waiter, now_ns
+    )
+    return gate_send(
+        self, OPERATION_ASK_TURN, queue.resource, turn, head.terms, gate, False, now_ns
+    )
 
 
 cdef int gate_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -432,34 +448,6 @@ cdef WaitQueue gate_end_stay(Engine self, Round release, int64_t now_ns):
         if queue.rounds:
             gate_on_queue(self, queue, EVENT_WAITING, now_ns)
     return queue
-
-
-cdef int gate_send_questions(
-    Engine self, list queues, int gate, int64_t now_ns
-) except -1:
-    # Of one queue, or of several together, all with callers.
-    cdef WaitQueue queue
-    cdef Round head
-    cdef Turn turn = turn_new(now_ns, False)
-    cdef list arguments = [], keys = []
-    if not queues:
-        return 0
-    turn.asked = []
-    for queue in queues:
-        head = wait_queue_head(queue)
-        arguments += gate_question_arguments(self, queue, gate, now_ns)
-        turn.asked.append((queue, wait_queue_number(queue)))
-        keys.append(queue.resource)
-        gate_set(self, queue, gate, now_ns)
-        wait_queue_on(queue, EVENT_ASKED)
-        gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
-    turn.arguments = tuple(arguments)
-    connection_subscribe(
-        gate_connection(self, gate, <bytes>keys[0]), self.queues.waiter, now_ns
-    )
-    return gate_send(
-        self, OPERATION_ASK_TURN, tuple(keys), turn, head.terms, gate, False, now_ns
-    )
 
 
 cdef tuple gate_question_arguments(
@@ -514,17 +502,21 @@ cdef int gate_take_answer(
         head.gate = -1
         return 0
     return gate_set_due(
-        self, queue, now_ns + gate_again_ns(queue, whose, left_ms, count, now_ns)
+        self, queue, now_ns + gate_again_ns(self, queue, whose, left_ms, count, now_ns)
     )
 
 
 cdef int64_t gate_again_ns(
-    WaitQueue queue, int whose, int64_t left_ms, object count, int64_t now_ns
+    Engine self, WaitQueue queue, int whose, int64_t left_ms, object count,
+    int64_t now_ns,
 ) except -1:
     # In how long to ask again. A key that is free is another's that was notified, or a
     # hundred were dropped; else those before us, if they are there, come first.
     cdef Round head = wait_queue_head(queue)
-    cdef int64_t again_ns = ASK_AGAIN_NS if queue.place <= 1 else ASK_AGAIN_BEHIND_NS
+    cdef int64_t queues = len(self.queues.by_resource)
+    cdef int64_t again_ns = ASK_AGAIN_NS
+    if queue.place > 1 or queues > MARKED_MOST:
+        again_ns = max(<int64_t>ASK_AGAIN_BEHIND_NS, queues * ASK_AMONG_NS)
     cdef int64_t expiry_ns = left_ms * NS_PER_MS + AFTER_EXPIRY_NS
     if left_ms == -2 and whose < TURN_OTHER:
         return NOBODY_NOTIFIED_NS
@@ -534,7 +526,7 @@ cdef int64_t gate_again_ns(
     if head.permits:
         again_ns = min(again_ns, gate_first_slot_ns(queue, count))
         return again_ns if left_ms < 0 else min(again_ns, expiry_ns)
-    if queue.place == 0:      # perhaps only just, and it has not tried for long
+    if queue.place == 0 and queues == 1:      # only just? it has not tried for long
         again_ns = max(<int64_t>0, queue.tried_ns + again_ns - now_ns)
     if left_ms < 0:
         return again_ns
@@ -585,110 +577,18 @@ cdef int gate_on_queue_refused(
     return gate_stop_waiting(self, queue, now_ns)
 
 
-# --- asking together ------------------------------------------------------------------
-# What a gate is asked about many queues together.
-#
-# Where a process waits for several resources, all questions that the time brings go
-# together: for each gate one, a few times per second, of the queues that have been due
-# for longest. So the commands per second have a bound, however many wait: all queues
-# are asked about within 10 s, up to 20,000 at one gate. The tries on all masters have
-# such a bound, too: one per second, of one queue after the other. To enter a queue, and
-# whatever a push, a release or an answer brings, is done at once.
-
-cdef enum:
-    QUESTIONS_EVERY_NS = 250_000_000
-    RATES_EVERY_NS = 10_000_000      # of a rate nobody is notified
-    TRY_AMONG_NS = 1_000_000_000
-
-
-cdef int gate_ask_soon(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # By itself, or with the next question of many.
-    cdef int gate = gate_master(self, queue.resource, now_ns)
-    cdef Questions questions = self.queues.questions.get(gate)
-    cdef Round head = wait_queue_head(queue)
-    cdef bint is_of_rate = head is not None and head.terms.is_of_rate
-    cdef int64_t due_ns
-    if gate < 0 or self.has_slots or len(self.queues.by_resource) <= 1:
-        return gate_ask(self, queue, now_ns)
-    if questions is None:
-        questions = self.queues.questions[gate] = Questions.__new__(Questions)
-        questions.gate = gate
-        questions.queues = []
-        questions.due_ns = NEVER_NS
-    questions.queues.insert(0 if is_of_rate else len(questions.queues), queue)
-    due_ns = max(now_ns, questions.asked_ns + (
-        RATES_EVERY_NS if is_of_rate else QUESTIONS_EVERY_NS
-    ))
-    if due_ns < questions.due_ns:
-        gate_set_due(self, questions, due_ns)
-
-
-cdef int gate_ask_together(
-    Engine self, Questions questions, int64_t now_ns
-) except -1:
-    # Those that were asked about meanwhile have a time of their own again.
-    cdef WaitQueue queue
-    cdef list asked = []
-    cdef list drained = wait_queues_drain_questions(questions)
-    questions.asked_ns = now_ns
-    questions.due_ns = NEVER_NS
-    if questions.queues:
-        gate_set_due(self, questions, now_ns + QUESTIONS_EVERY_NS)
-    engine_open_due(self, False, now_ns)
-    for queue in drained:
-        if queue.due_ns != NEVER_NS:
-            continue
-        if wait_queue_is_trying(queue) or not queue.rounds:
-            gate_on_due_queue(self, queue, now_ns)
-        elif gate_master(self, queue.resource, now_ns) != questions.gate:
-            gate_ask_soon(self, queue, now_ns)
-        elif gate_may_try_among(self, questions, queue, now_ns):
-            gate_try(self, queue, now_ns)
-        else:
-            asked.append(queue)
-    # A try for several keys takes its places out of other queues.
-    asked = [each for each in asked if (<WaitQueue>each).rounds]
-    return gate_send_questions(self, asked, questions.gate, now_ns)
-
-
-cdef bint gate_may_try_among(
-    Engine self, Questions questions, WaitQueue queue, int64_t now_ns
-) noexcept:
-    # The gates in turn, and so do the queues of each; at first not all at once.
-    cdef int64_t every_ns = len(self.queues.questions) * <int64_t>TRY_AMONG_NS
-    if (
-        now_ns - questions.tried_ns < every_ns
-        or now_ns - self.queues.tried_ns < TRY_AMONG_NS - QUESTIONS_EVERY_NS
-        or not gate_may_try(queue, now_ns)
-    ):
-        return False
-    questions.tried_ns = self.queues.tried_ns = now_ns
-    return True
-
-
 cdef int gate_on_asked(Engine self, Round ask, int64_t now_ns) except -1:
-    # The gate has answered ASK_TURN, or has not. Of several, a queue that is refused is
-    # asked about by itself. A refusal of the whole may be that of one, or of all.
+    # The gate has answered ASK_TURN, or has not.
     cdef WaitQueue queue
-    cdef Py_ssize_t at = 0
-    cdef list answers = None
+    queue, number = ask.turn.asked
     if ask.verdict_code == VERDICT_WON:
-        answers = ask.details[ask.gate]
-        if len(answers) != 4 * len(ask.turn.asked):
-            return 0
-    elif not (set_has(ask.failed, ask.gate) and ask.answered_us[ask.gate]):
-        return 0
-    for queue, number in ask.turn.asked:
-        if answers is not None and (ask.keys is None or answers[at] != TURN_REFUSED):
-            gate_take_answer(
-                self, queue, number, ask.gate, answers[at:at + 4], now_ns
-            )
-        elif ask.keys is not None:
-            if queue.rounds and not wait_queue_is_trying(queue):
-                gate_ask(self, queue, now_ns)
-        elif ask.gate == queue.gate:
-            gate_on_queue_refused(self, queue, ask, now_ns)
-        at += 4
+        gate_take_answer(
+            self, queue, number, ask.gate, ask.details[ask.gate], now_ns
+        )
+    elif set_has(ask.failed, ask.gate) and ask.answered_us[ask.gate] and (
+        ask.gate == queue.gate
+    ):
+        gate_on_queue_refused(self, queue, ask, now_ns)
 
 
 cdef int gate_on_moved(
@@ -703,6 +603,4 @@ cdef int gate_on_moved(
     queue.gate = -1
     if wait_queue_on(queue, EVENT_MOVED) != DO_ASK or not queue.rounds:
         return 0
-    if len(self.queues.by_resource) <= MARKED_MOST:
-        return gate_ask(self, queue, now_ns)
-    return gate_ask_soon(self, queue, now_ns)
+    return gate_ask(self, queue, now_ns)

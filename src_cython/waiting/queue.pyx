@@ -132,7 +132,7 @@ cdef class Turn               # below
 
 @cython.internal
 cdef class Due:
-    """What has a time: WaitQueue, Questions, or IdleKey (round/local)."""
+    """What has a time: WaitQueue, or IdleKey (round/local)."""
 
     cdef int64_t due_ns          # NEVER_NS: there is none
 
@@ -274,23 +274,7 @@ from heapq import heapify, heappop, heappush
 cdef enum:
     DUE_AT_LEAST = 64
     REMEMBERED_MOST = 1024
-    QUESTION_LEAST = 128         # queues; some 6 us each at the server
-    QUESTION_MOST = 512
-    QUESTIONS_ROUND = 40         # so many questions are to be enough for all queues
     MARKED_MOST = 16             # waited for at once: queues that a process may move
-    QUESTION_BYTES = 65536       # of their names
-    QUESTION_SLOTS = 4096        # of their semaphores; some 1 us each
-
-
-@cython.final
-@cython.internal
-cdef class Questions(Due):
-    """The queues that one gate is to be asked about, together."""
-
-    cdef int gate
-    cdef list queues             # the one that has been due for longest first
-    cdef int64_t asked_ns        # the last time
-    cdef int64_t tried_ns        # when one of them tried on all masters
 
 
 @cython.final
@@ -302,8 +286,7 @@ cdef class WaitQueues:
     cdef list due                # (ns, number, Round or Due)
     cdef Py_ssize_t due_most     # from how many on they are looked at
     cdef int64_t number          # drawn last: of an entry, or a turn
-    cdef dict questions          # gate: Questions
-    cdef int64_t tried_ns        # when one of any of them tried
+    cdef int64_t tried_ns        # when one of several last tried on all masters
     cdef dict contended_ns       # resource: until when a first try joins the queue
     cdef dict polled_ns          # resource: until when no queue is asked for it
     cdef dict moved              # resource: (until when, the masters passed over)
@@ -317,30 +300,11 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     self.by_resource = {}
     self.due = []
     self.due_most = DUE_AT_LEAST
-    self.questions = {}
     self.contended_ns = {}
     self.polled_ns = {}
     self.moved = {}
     self.slots = {}
     return self
-
-
-cdef list wait_queues_drain_questions(Questions self):
-    # The queues of the next question.
-    cdef list queues = self.queues
-    cdef Py_ssize_t most = min(len(queues), min(
-        max(<Py_ssize_t>QUESTION_LEAST, len(queues) // QUESTIONS_ROUND),
-        <Py_ssize_t>QUESTION_MOST,
-    ))
-    cdef Py_ssize_t count = 0, size = 0, slots = 0
-    cdef WaitQueue queue
-    while count < most and size < QUESTION_BYTES and slots < QUESTION_SLOTS:
-        queue = <WaitQueue>queues[count]
-        size += PyBytes_GET_SIZE(queue.resource)
-        slots += wait_queue_head(queue).permits if queue.rounds else 0
-        count += 1
-    self.queues = queues[count:]
-    return queues[:count]
 
 
 cdef bint wait_queues_are_until(dict until_ns, object key, int64_t now_ns) except -1:
@@ -444,7 +408,7 @@ cdef class Turn:
     cdef int64_t next_number     # was opened; 0: none. (A reference would make a chain
     #                              of all rounds to come, kept by a lease that is kept.)
     cdef tuple arguments         # of its script at the gate
-    cdef list asked              # of a question: (queue, its first's number)
+    cdef tuple asked             # of a question: (queue, its first's number)
     cdef Places places           # of several keys, for which it waits; or None
     cdef int gate_reply
     cdef bint is_open            # its round is, or was

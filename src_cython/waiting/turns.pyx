@@ -314,8 +314,6 @@ cdef bint turns_take_due(Engine self, int64_t now_ns) except -1:
     if type(work) is WaitQueue:
         (<WaitQueue>work).due_ns = NEVER_NS
         gate_on_due_queue(self, <WaitQueue>work, now_ns)
-    elif type(work) is Questions:
-        gate_ask_together(self, <Questions>work, now_ns)
     elif type(work) is IdleKey:
         idle = <IdleKey>work
         if idle.is_idle and now_ns < idle.until_ns:
