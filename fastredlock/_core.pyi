@@ -159,7 +159,6 @@ class Round:
     is_submitted: Final[bool]
     lease_state: Any
     needs_all: bool
-    entered_by: Final[ReferenceType[Any] | None]
     verdict: Final[Verdict]
     def votes(self) -> list[tuple[Vote, Any, float | None]]: ...
     def wait_in_turn(
@@ -347,27 +346,45 @@ def exit_lease(
     traceback: TracebackType | None,
 ) -> Any: ...
 
-lease_exit = exit_lease
+lease_exit: Any
+lock_exits: Any
 
 def guard_close(method: _Method) -> _Method: ...
-def enter(self: _T) -> _T: ...
+def enter(self: _T) -> Any: ...
 def calling_thread() -> object: ...
 def refuse_eventlet() -> None: ...
 def running_loop() -> object: ...
 
 @disjoint_base
-class LockEntries:
-    _entries: Final[list[tuple[Any, ...]]]  # the last one last
-    _last_entry: tuple[Any, ...]
+class LockFields:
+    _entries: Final[list[Any]]  # the last one last
 
-def lock_enter(self: LockEntries, entered: Any) -> Any: ...
-def lock_undo(self: LockEntries, call: Any) -> None: ...
+@disjoint_base
+class BlockExit: ...
+
+@final
+class WithExit(BlockExit):
+    def __call__(
+        self,
+        error_type: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> Any: ...
+
+@final
+class Exits:
+    def __init__(self, function: Callable[..., Any]) -> None: ...
+    def __get__(self, of: Any, owner: Any) -> Any: ...
+
+def lock_enter(self: LockFields) -> Any: ...
+def lock_enter_awaited(self: LockFields) -> Coroutine[Any, Any, Any]: ...
 def lock_leave(
     self: Any,
     error_type: type[BaseException] | None,
     error: BaseException | None,
     traceback: TracebackType | None,
 ) -> Any: ...
+def joining(lease: LeaseFields, lock: LockFields, at_exit: BlockExit | None) -> Any: ...
 def by_hand_take_events(
     engine: Engine,
     arrivals: list[tuple[int, bool, bytes, str]],
@@ -442,6 +459,10 @@ class ObserverHooks:
     def on_end(self, lease: Any, left_ns: int) -> None: ...
     def begin_kept(self, lease: Any) -> None: ...
 
+@final
+class Block(ReferenceType[Any]):
+    caller: Final[object]
+
 @disjoint_base
 class DriverFields:
     settings: Any
@@ -450,11 +471,12 @@ class DriverFields:
     observer: Any
     current: Any
     runs_in_core: bool
-    entered: Final[dict[bytes, tuple[Any, Any, Any]]]  # caller, lease, frame
+    entered: Final[dict[bytes, Block]]
     blocks: bool
     def __init__(self, settings: Any, engine: Engine) -> None: ...
     def run(self, work: _Work) -> None: ...
     def caller(self) -> object: ...
+    def entered_here(self) -> list[Any]: ...
     def now_ns(self) -> int: ...
     def fork_generation(self) -> int: ...
 
@@ -471,7 +493,7 @@ class LeaseFields:
     def __init__(self, driver: Any, resource: Any, round: Round) -> None: ...
     def _new_release(self) -> Round: ...
     _valid_until_ns: Final[int]
-    _lease: Final[Any]
+    _block: Final[Block | None]
 
 @final
 class Tally:
@@ -560,7 +582,8 @@ class AcquireCall(Call):
         timeout: float | None,
         encode: Callable[[Any], _Keys],
         keep: Any = None,
-        enters: bool = False,
+        lock: LockFields | None = None,
+        at_exit: BlockExit | None = None,
     ) -> None: ...
     resource: Final[Any]
     encode: Final[Callable[[Any], _Keys]]
@@ -568,7 +591,6 @@ class AcquireCall(Call):
     timeout: Final[float | None]
     began_ns: Final[int]
     round: Final[Round | None]
-    caller: Final[Any]
 
 def check_acquire(
     driver: DriverFields,
@@ -593,5 +615,3 @@ class EachCall(Call):
     def __init__(
         self, driver: DriverFields, called: str, each_type: type[Any], *given: Any
     ) -> None: ...
-
-def enter_lease(self: _T) -> Coroutine[Any, Any, _T]: ...

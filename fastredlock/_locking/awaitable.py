@@ -9,7 +9,16 @@ from contextlib import suppress
 from functools import partial, wraps
 from typing import Any, TypeVar
 
-from .._core import ExtendCall, enter_lease, exit_lease, lock_leave, release_in_c
+from .._core import (
+    BlockExit,
+    ExtendCall,
+    enter,
+    joining,
+    lease_exit,
+    lock_enter_awaited,
+    lock_exits,
+    release_in_c,
+)
 from .._options.functions import check_result, is_coroutine_function, name_of
 from ..errors import ConfigurationError, LeaseLostError
 from .lease import BaseLease, BaseLost, ReleaseStatus
@@ -73,18 +82,18 @@ class Lease(BaseLease):
         """
         raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
-    __aenter__ = enter_lease
-    __aexit__ = exit_lease
+    __aenter__ = enter
+    __aexit__ = lease_exit
 
     def _enter_kept(self) -> None:
-        """Enter a body by a lease that may be kept: `enter_lease` comes here."""
+        """Enter a body by a lease that may be kept: `enter` comes here."""
         validity: Validity = self._round.lease_state
         if validity.until_ns != NEVER_KEPT_NS:
-            self._watch_body(validity)
+            Lease._watch_body(self, validity)  # of a Term as well
 
     def _watch_body(self, validity: Validity) -> None:
-        entered_by = self._round.entered_by
-        task = None if entered_by is None else entered_by()
+        caller: Any = None if self._block is None else self._block.caller
+        task = None if caller is None else caller()
         if task is None or validity.body is not None:
             return
         validity.body = body = Body(task, self.resource)
@@ -106,9 +115,9 @@ class Lock(BaseLock):
 
     It may be entered any number of times, also by several tasks at once: each entry has
     a lease of its own, and they exclude each other like any two callers. One that is
-    inside another of the same resource and task raises ReentryError. A block is left
-    where it was entered, by the same task; by another one only where no other entry is
-    outstanding.
+    inside another of the same resource and task raises ReentryError. A block of an
+    `async with` may be left by any task; one that was entered otherwise by the same
+    one, or by another one if no other entry is outstanding.
 
     As a decorator it is held for the length of each call.
     """
@@ -118,24 +127,22 @@ class Lock(BaseLock):
     _driver: LoopDriver
     _lease = Lease
 
-    async def __aenter__(self) -> Lease:
-        acquire = self._begin()
-        entered = await acquire
-        if entered is None:
-            raise self._refused(acquire)
-        # No call from here on: a signal handler could run after it, and raise.
-        self._last_entry = (acquire.caller, entered)
-        # A lease of its own: it has not joined another block, which is watched.
-        if self._keep is not None and entered is entered._lease:
-            try:
-                entered._enter_kept()
-            except BaseException:
-                leaving = lock_leave(self, None, None, None)
-                del leaving  # not awaited, it is sent all the same
-                raise
-        return entered._lease  # type: ignore[no-any-return]
+    __aenter__ = lock_enter_awaited
+    __aexit__ = lock_exits
 
-    __aexit__ = lock_leave
+    async def _enter(self, at_exit: BlockExit | None) -> Lease:
+        joined = self._joined()
+        if joined is not None:
+            lease, ttl = joined
+            if ttl is not None:
+                await lease._prolong(ttl)
+            return await joining(lease, self, at_exit)  # type: ignore[no-any-return]
+        acquire = self._acquire(at_exit)
+        lease = await acquire
+        # No call from here on: a signal handler could run after it, and raise.
+        if lease is None:
+            raise self._refused(acquire)
+        return lease  # type: ignore[no-any-return]
 
     def __call__(self, function: Function) -> Function:
         """Return the coroutine function with the lock held for each of its calls.
@@ -167,7 +174,7 @@ class AwaitableRate(Lock):
 
     __slots__ = ()
 
-    async def __aenter__(self) -> Permit:  # type: ignore[override]
+    async def __aenter__(self) -> Permit:
         acquire = permitted(self)
         lease: BaseLease | None = await acquire
         if lease is None:
@@ -178,16 +185,21 @@ class AwaitableRate(Lock):
         pass
 
 
-class Candidate(Lock):
-    """Hold a lock; a loss does not cancel the task, for it would leave the loop."""
+class Term(Lease):
+    """The lease of a term; a loss does not cancel the task: it would leave the loop."""
 
     __slots__ = ()
 
-    async def __aenter__(self) -> Lease:
-        acquire = self._begin()
-        lease: Lease = await acquire  # it waits as long as it takes
-        self._last_entry = (acquire.caller, lease)
-        return lease
+    def _watch_body(self, validity: Validity) -> None:
+        pass
+
+
+class Candidate(Lock):
+    """Hold a lock for a term."""
+
+    __slots__ = ()
+
+    _lease = Term
 
 
 class Campaign:
@@ -211,7 +223,7 @@ class Campaign:
         outage = 0
         while True:
             try:
-                lease = await self._lock.__aenter__()
+                lease: Lease = await self._lock.__aenter__()
                 self._leads = True
                 return lease
             except OUTAGE as error:

@@ -13,8 +13,7 @@ from .._core import (
     enter,
     lease_exit,
     lock_enter,
-    lock_leave,
-    lock_undo,
+    lock_exits,
     release_in_c,
 )
 from .._options.functions import (
@@ -104,8 +103,8 @@ class Lock(BaseLock):
     It may be entered any number of times, also by several threads at once: each entry
     has a lease of its own, and they exclude each other like any two callers. One that
     is inside another of the same resource and caller raises ReentryError. A block of a
-    with statement may be left by any thread; one that was entered otherwise by the
-    same, or by another one only where no other such entry is outstanding.
+    with statement may be left by any thread; one that was entered otherwise by the same
+    one in the same context, or by another one if no other entry is outstanding.
 
     As a decorator it is held for the length of each call.
     """
@@ -115,19 +114,8 @@ class Lock(BaseLock):
     _driver: Driver
     _lease = Lease
 
-    def __enter__(self) -> Lease:
-        acquire = self._begin()
-        try:
-            entered = acquire.run()
-            if entered is None:
-                raise self._refused(acquire)
-            lease: Lease = lock_enter(self, entered)
-            return lease
-        except BaseException:
-            lock_undo(self, acquire)
-            raise
-
-    __exit__ = lock_leave
+    __enter__ = lock_enter
+    __exit__ = lock_exits
 
     def __call__(self, function: Function) -> Function:
         """Return the function with the lock held for each of its calls.

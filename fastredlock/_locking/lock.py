@@ -7,16 +7,16 @@ calls that are skipped while others hold it (`skip=True`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from .._core import (
     DEFAULT_RESOURCE,
     AcquireCall,
-    LockEntries,
+    BlockExit,
+    LockFields,
     PermitsOf,
-    Terms,
     check_acquire,
     draw_fraction,
 )
@@ -31,7 +31,8 @@ from ..errors import (
     QuorumUnreachableError,
     ValidityExhaustedError,
 )
-from .attempt import OURS, entered_block, failure, holder_here
+from .attempt import failure
+from .blocks import holder_here, own_block
 from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
 from .lease import BaseLease
@@ -53,7 +54,7 @@ class Skipped(Exception):  # noqa: N818 - no error: it leaves no decorated funct
     """The lock of a decorated call is taken, and the call is left out."""
 
 
-class BaseLock(LockEntries):
+class BaseLock(LockFields):
     """Hold a resource for the length of a with block, or of a call; see `Lock`.
 
     Each entry has a lease of its own; src_cython/calls/lease.pyx decides which one is
@@ -95,21 +96,34 @@ class BaseLock(LockEntries):
         self._is_reentrant = reentrant
         self._skip = skip
 
-    def _begin(self) -> Any:
-        """Return the call that takes the lock, or joins a block: run, or awaited."""
+    def _acquire(self, at_exit: BlockExit | None) -> AcquireCall:
+        """Return the call that takes the lock, for a block that `at_exit` ends."""
         if self._skip is not None and self._skip is Skip.BLOCK:
             raise ConfigurationError(BLOCK)
-        ttl, timeout, keep = self._ttl, self._timeout, self._keep
-        if self._is_reentrant and (lease := joined(self)) is not None:
-            if ttl is not None:
-                self._driver.settings.terms(ttl)  # or an error
-            join = Join(lease, ttl)
-            join.caller = self._driver.caller()
-            return join
-        resource, encode = self._resource, self._encode
-        return AcquireCall(
-            self._driver, self._lease, resource, ttl, timeout, encode, keep, True
-        )
+        given = self._resource, self._ttl, self._timeout, self._encode, self._keep
+        return AcquireCall(self._driver, self._lease, *given, self, at_exit)
+
+    def _joined(self) -> tuple[Any, Any] | None:
+        """Return the lease of the block of its caller, which a block joins; or None.
+
+        And the ttl by which to extend it before, if more is asked for than is left.
+        """
+        if not self._is_reentrant:
+            return None
+        driver, resource = self._driver, self._resource
+        ttl: Any = self._ttl
+        if resource is DEFAULT_RESOURCE:
+            resource = driver.settings.resource
+        lease = own_block(driver, self._encode(resource))
+        if lease is None:
+            return None
+        if ttl is not None:
+            ttl = driver.settings.terms(ttl)  # or an error
+        made = lease._round.lease_state
+        if self._keep is not None and (made is None or not made.was_kept):
+            self._keep.begin(lease)
+        is_more = ttl is not None and ttl.ttl_ms / 1000 > lease.remaining()
+        return lease, ttl if is_more else None
 
     def _refused(self, acquire: AcquireCall) -> Exception:
         """Return what an entry raises where others hold the lock all the time."""
@@ -156,54 +170,6 @@ class BaseLock(LockEntries):
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)
-
-
-# --- locks that their holder may enter again ------------------------------------------
-
-
-class Join:
-    """Enter a block inside another one of its caller; left, it releases nothing.
-
-    The outermost block takes and releases; one inside has its lease. Where it asks for
-    more ttl than is left, the lease is extended; NotExtendedError and LeaseLostError of
-    that are raised before its body. It is the call and the entry: each one its own, for
-    an entry is taken off by what it holds.
-    """
-
-    __slots__ = ("_lease", "_ttl", "caller")
-
-    caller: object  # of an `async with`: see AcquireCall
-
-    def __init__(self, lease: Any, ttl: Any) -> None:
-        seconds = ttl.ttl_ms / 1000 if isinstance(ttl, Terms) else ttl
-        is_more = seconds is not None and seconds > lease.remaining()
-        self._lease, self._ttl = lease, ttl if is_more else None
-
-    def run(self) -> Join:
-        """Extend the lease where that is asked for; block for one round then."""
-        if self._ttl is not None:
-            self._lease._prolong(self._ttl)
-        return self
-
-    def __await__(self) -> Generator[Any, None, Join]:
-        if self._ttl is not None:
-            yield from self._lease._prolong(self._ttl).__await__()
-        return self
-
-
-def joined(lock: BaseLock) -> Any:
-    """Return the lease by which the caller is in a block of this resource, or None."""
-    driver, resource = lock._driver, lock._resource
-    if resource is DEFAULT_RESOURCE:
-        resource = driver.settings.resource
-    block = entered_block(driver, lock._encode(resource))
-    if block is None or block.whose is not OURS:
-        return None
-    lease = block.lease
-    made = lease._round.lease_state
-    if lock._keep is not None and (made is None or not made.was_kept):
-        lock._keep.begin(lease)
-    return lease
 
 
 # --- leaders --------------------------------------------------------------------------

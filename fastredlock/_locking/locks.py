@@ -47,7 +47,7 @@ from .._reports.votes import (
 )
 from .._steps import Steps
 from ..errors import ConfigurationError, LeaseLostError, QuorumUnreachableError
-from .attempt import current_lease
+from .blocks import current_lease
 from .driver import BaseDriver, refuse_pickling
 from .keeper import KeepAlive
 from .lease import BaseLease, ReleaseStatus

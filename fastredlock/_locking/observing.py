@@ -14,7 +14,7 @@ from .._core import ObserverHooks
 from .._reports.log import warn
 from ..errors import AcquireError, LeaseLostError
 from ..observer import EVENTS, Observer
-from .attempt import held_for
+from .blocks import held_for
 from .lease import GONE, BaseLease
 from .validity import Validity
 

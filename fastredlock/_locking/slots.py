@@ -148,7 +148,7 @@ class Rate(blocking.Lock):
 
     __slots__ = ()
 
-    def __enter__(self) -> Permit:  # type: ignore[override]
+    def __enter__(self) -> Permit:
         acquire = permitted(self)
         try:
             lease: BaseLease | None = acquire.run()

@@ -235,7 +235,9 @@ cdef object call_here(DriverFields driver):
 
 
 cdef object call_caller(Call self):
-    # The task that awaits it: one weak reference for each, as long as it is there.
+    # Who blocks in it, or the task that awaits it.
+    if self.blocks:
+        return self.driver.caller()
     if self.driver.runs_in_core:
         return asyncio_caller(<AsyncioDriver>self.here)
     return self.here.caller()
@@ -285,9 +287,9 @@ cdef class AcquireCall(Call):
     """An acquire of one resource, or of all of several.
 
     `lease_type`: its class. `encode`: from the resource to its key, its keys, or a
-    Permits. `keep`: a KeepAlive, or None; `enters`: it is the beginning of a with
-    block. `round` is that of its last try: an exception in here, or in the caller when
-    this has returned (a signal's handler), is undone by it.
+    Permits. `keep`: a KeepAlive, or None; `lock`: whose with block begins by it, and
+    `at_exit`: what ends that. `round` is that of its last try: an exception in here, or
+    in the caller when this has returned (a signal's handler), is undone by it.
     """
 
     cdef readonly object resource
@@ -296,16 +298,17 @@ cdef class AcquireCall(Call):
     cdef readonly object timeout
     cdef readonly int64_t began_ns
     cdef readonly Round round
-    cdef readonly object caller      # that enters an `async with`: `_last_entry`
     cdef type lease_type
     cdef object keep
-    cdef bint enters
-    cdef bint is_entered             # the block, and the observer was notified of that
+    cdef LockFields lock             # or None
+    cdef BlockExit at_exit           # or None
+    cdef bint is_entered             # the block of `lock`...
+    cdef bint is_shown_entered       # ...and the observer was notified of that
     cdef object attempts             # once the first try was not won
 
     def __init__(
         self, DriverFields driver not None, type lease_type not None, resource, ttl,
-        timeout, encode, keep=None, bint enters=False,
+        timeout, encode, keep=None, LockFields lock=None, BlockExit at_exit=None
     ):
         cdef bint is_semaphore = type(encode) is PermitsOf
         self.driver = driver
@@ -317,7 +320,8 @@ cdef class AcquireCall(Call):
         self.timeout = timeout
         self.encode = encode
         self.keep = keep
-        self.enters = enters
+        self.lock = lock
+        self.at_exit = at_exit
         self.called = "FastRedlock.acquire"
         self.began_ns = fields_now_ns(driver)
         if (is_semaphore or driver.permits is not None) and isinstance(
@@ -349,10 +353,13 @@ cdef class AcquireCall(Call):
         return 0 if self.blocks else self.take_back()
 
     cdef int take_back(self) except -1:
-        if self.round is not None:
-            call_abandon(self, self.round)
         if self.is_entered:
             self.is_entered = False
+            lock_forget(self.lock, self.value, self.at_exit)
+        if self.round is not None:
+            call_abandon(self, self.round)
+        if self.is_shown_entered:
+            self.is_shown_entered = False
             observer_notify(self.driver.observer, "left", (self.resource,))
 
     cdef bint swallows(self, object error) except -1:
@@ -407,14 +414,15 @@ cdef int acquire_note_permits(AcquireCall self, int count) except -1:
 cdef object acquire_end(AcquireCall self):
     cdef Round round = self.round
     self.attempts = None
-    if self.enters and not self.blocks:
-        self.caller = call_caller(self)
     if round.verdict_code == VERDICT_WON:
         self.value = fields_lease(self.lease_type, self.driver, self.resource, round)
+        if self.lock is not None:
+            lock_note(self.lock, self.value, call_caller(self), self.at_exit)
+            self.is_entered = True
     if self.driver.observer is not no_observer:
         observer_on_acquired(self.driver.observer, self.resource, round)
-        if self.enters and self.value is not None:
-            self.is_entered = True
+        if self.is_entered:
+            self.is_shown_entered = True
             observer_notify(self.driver.observer, "entered", (self.resource,))
     if self.keep is not None and self.value is not None:
         self.keep.begin(self.value)
@@ -498,10 +506,8 @@ cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
         return True
     if type(key) is Permits:
         return False
-    entry = driver.entered.get(engine_keys(driver.engine, key))
-    if entry is None or self.blocks:
-        return entry is None or (<tuple>entry)[0] != calling_thread()
-    return (<tuple>entry)[0] is not call_caller(self)
+    block = driver.entered.get(engine_keys(driver.engine, key))
+    return block is None or (<Block>block).caller != call_caller(self)
 
 
 cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:

@@ -9,40 +9,29 @@ cdef extern from "Python.h":
     int PyErr_ResourceWarning(object, Py_ssize_t, const char *, ...) except -1
     PyThreadState *PyThreadState_Get()
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
-    ctypedef struct PyFrameObject:
-        pass
     ctypedef struct MadeType "PyTypeObject":
         object (*tp_new)(MadeType *, object, PyObject *)
-    PyFrameObject *PyEval_GetFrame()
+    int PY_VERSION_HEX
+    object PyContextVar_New(const char *name, PyObject *default)
+    int PyContextVar_Get(object var, PyObject *default, PyObject **value) except -1
+    object PyContextVar_Set(object var, object value)
+
+
+cdef bint EXIT_MAY_BE_DROPPED = PY_VERSION_HEX >= 0x030E0000      # uncalled: see blocks
+cdef object blocks_var = PyContextVar_New(b"fastredlock.blocks", NULL)
+
 
 cdef extern from *:
-    """
-    #include <opcode.h>
-    #ifdef BEFORE_WITH      /* up to Python 3.13 */
-    #define enters_with(code, at) ((code)[at] == BEFORE_WITH)
-    #define EXIT_ARGUMENTS 2
-    #define loads_exit(code, at) 0
-    #define ENTERS_BY_CALL 0
-    #else                   /* the call of what LOAD_SPECIAL has found */
-    #define enters_with(code, at) \
-        ((at) > 1 && (code)[at] == CALL && (code)[(at) - 2] == LOAD_SPECIAL)
-    #define EXIT_ARGUMENTS 3
-    #define loads_exit(code, at) ((code)[at] == LOAD_SPECIAL && (code)[(at) + 1] == 1)
-    #define ENTERS_BY_CALL 1
-    #endif
-    #define leaves_with(code, at) ((code)[at] == WITH_EXCEPT_START \
-        || ((code)[at] == CALL && (code)[(at) + 1] == EXIT_ARGUMENTS))
-    """
-    bint enters_with(const unsigned char *code, Py_ssize_t at)
-    bint leaves_with(const unsigned char *code, Py_ssize_t at)
-    bint loads_exit(const unsigned char *code, Py_ssize_t at)
-    bint ENTERS_BY_CALL      # behind which a signal is looked at
-    int FOR_ITER
+    ctypedef class _weakref.ReferenceType [object PyWeakReference]:
+        pass
 
 
-cdef enum:
-    CO_GENERATOR = 0x20
-    CO_ASYNC_GENERATOR = 0x200
+@cython.final
+cdef class Block(ReferenceType):
+    """A weak reference to the lease of a block that was entered, and by whom."""
+
+    cdef readonly object caller
+    cdef int count               # of those not left: itself, and what joined it
 
 
 cdef class DriverFields:
@@ -54,9 +43,7 @@ cdef class DriverFields:
     cdef public object keeper            # of the leases that are kept, or None
     cdef public ObserverHooks observer   # notified at the end of each call
     cdef public object current           # AsyncioDriver of its loop; None: it blocks
-    cdef readonly dict entered           # by key, the blocks that were not left: the
-    #                                      caller, a weak reference to its lease, the
-    #                                      frame in whose with statement they end
+    cdef readonly dict entered           # by key, the last Block that was not left
     cdef dict permits                    # by name, once a semaphore was taken; 0: lock
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
@@ -93,6 +80,20 @@ cdef class DriverFields:
         """Return the task, greenlet or thread that calls; None: none is known."""
         return calling_thread()
 
+    def entered_here(self):
+        """List the leases of the blocks that the caller is in, the innermost first."""
+        cdef Block block
+        cdef list leases = []
+        blocks = context_blocks()
+        caller = self.caller() if blocks else None
+        for block in reversed(blocks):
+            lease = block()
+            if block_is_open(block) and (
+                (<LeaseFields>lease)._driver is self and block.caller == caller
+            ):
+                leases.append(lease)
+        return leases
+
     # A lease reads its clock and its process here: drivers of tests have their own.
 
     def now_ns(self):
@@ -107,6 +108,41 @@ cdef class LocksFields:
     cdef object __weakref__
 
 
+cdef class LockFields:
+    """The base of a lock object: the leases of its blocks that were not left."""
+
+    cdef readonly list _entries      # the last one last
+
+    def __cinit__(self):
+        self._entries = []
+
+
+cdef class BlockExit:
+    """What a with statement has found as `__exit__`, and calls at its end."""
+
+    cdef object of               # a lock, or a lease
+    cdef LeaseFields lease       # of its block, once that was entered
+
+    def __dealloc__(self):
+        global exit_looked_up
+        if exit_looked_up == <PyObject *>self:
+            exit_looked_up = NULL
+
+
+# The last one. Nothing runs between a statement's look-ups and its call of `__enter__`.
+cdef PyObject *exit_looked_up = NULL
+
+
+cdef BlockExit block_exit(object entered):
+    # Of the statement that calls `__enter__` now; None: it is called otherwise.
+    global exit_looked_up
+    cdef PyObject *found = exit_looked_up
+    exit_looked_up = NULL
+    if found != NULL and (<BlockExit>found).of is entered:
+        return <BlockExit>found
+    return None
+
+
 cdef enum:
     SHOWN_LENGTH = 200       # of a resource
 
@@ -116,6 +152,7 @@ cdef class LeaseFields:
     cdef public object _driver      # which its release needs; nothing else keeps it
     cdef public Round _round        # that took it
     cdef public object _status      # None until a release was begun
+    cdef readonly Block _block      # that was entered by it, or None
     cdef object __weakref__
 
     def __init__(self, driver, resource, Round round not None):
@@ -129,11 +166,6 @@ cdef class LeaseFields:
     @property
     def _valid_until_ns(self):
         return 0 if self._status is not None else fields_until_ns(self)
-
-    @property
-    def _lease(self):
-        """The lease that a block has which is entered by this."""
-        return self
 
     def __del__(self):
         # It asks the clock alone: another thread may be inside of the engine.
@@ -192,73 +224,96 @@ def running_loop():
 def calling_thread():
     """Return the calling task, greenlet or thread: a value that no later one equals.
 
-    In a running loop it is (the thread, a weak reference to the task).
+    A task is (the thread, a weak reference). The first greenlet of a thread is it.
     """
     cdef uint64_t thread = PyThreadState_GetID(PyThreadState_Get())
     loop = running_loop()
     task = None if loop is None else modules["asyncio"].current_task(loop)
+    if task is None and "trio" in modules:
+        try:
+            task = modules["trio"].lowlevel.current_task()
+        except (AttributeError, RuntimeError):      # half imported; no task
+            pass
     if task is not None:
         return thread, PyWeakref_NewRef(task, None)
-    greenlet_hub_caller()      # looks whether the program is patched
-    return thread if patching is None else PyWeakref_NewRef(patching.current(), None)
+    current = getattr(modules.get("greenlet"), "getcurrent", None)
+    greenlet = None if current is None else current()
+    if greenlet is None or greenlet.parent is None:
+        return thread
+    return PyWeakref_NewRef(greenlet, None)
 
 
-cdef object frame_at(int depth):
-    try:
-        return sys._getframe(depth)
-    except ValueError:      # the stack is not that deep
-        return None
+cdef tuple context_blocks():
+    # The outermost one first. Child tasks and copied contexts have them, too; one that
+    # is left changes no context, only its own count.
+    cdef PyObject *value = NULL
+    PyContextVar_Get(blocks_var, NULL, &value)
+    if value == NULL:
+        return ()
+    blocks = <tuple>value
+    Py_XDECREF(value)
+    return blocks
 
 
-cdef object frame_entering(object frame):
-    # The frame, if it enters a block by a with statement: it leaves the block before it
-    # ends. None of all else, such as an ExitStack's.
-    cdef bytes code
-    if frame is None:
-        return None
-    code = frame.f_code.co_code
-    return frame if enters_with(code, frame.f_lasti) else None
+cdef bint block_is_open(Block block) except -1:
+    return block is not None and block.count > 0 and block() is not None
 
 
-cdef object frame_outermost(object frame):
-    # A generator is suspended inside its block. It belongs to the loop over it, and
-    # that of a context manager (contextlib) to the with statement that began it.
-    while frame is not None and frame.f_code.co_flags & CO_GENERATOR:
-        begun = frame.f_back
-        if begun is None:
-            break
-        at = begun.f_lasti      # in Python 3.12 of the cache behind the instruction
-        if FOR_ITER not in begun.f_code.co_code[max(at - 2, 0):at + 1:2]:
-            if begun.f_code.co_name != "__enter__" or (
-                begun.f_globals.get("__name__") != "contextlib"
-                or frame_entering(begun.f_back) is None
-            ):
-                break
-            begun = begun.f_back
-        frame = begun
-    return frame
-
-
-cdef int fields_enter(LeaseFields lease, object caller, object frame) except -1:
+cdef int block_enter(LeaseFields lease, object caller) except -1:
     # Note who has entered a block by a lease: an acquire of the same resource in there
     # would wait for itself.
     cdef Round grant = lease._round
     cdef dict entered = (<DriverFields>lease._driver).entered
-    entry = (caller, PyWeakref_NewRef(lease, None), frame_outermost(frame))
+    cdef Block block = lease._block
+    if not block_is_open(block):
+        block = Block(lease)
+    block.caller = caller
+    blocks = [each for each in context_blocks() if block_is_open(each)]
+    PyContextVar_Set(blocks_var, (*blocks, block))
     for key in grant.keys or (grant.resource,):
-        entered[key] = entry
+        entered[key] = block
+    lease._block = block
+    block.count += 1
 
 
-cdef int fields_leave(LeaseFields lease) except -1:
-    # Forget it; nothing where another lease was entered since.
+cdef bint block_leave(LeaseFields lease) except -1:
+    # Whether no block is left by its lease, so that it is to be released.
     cdef Round grant = lease._round
-    cdef dict entered = (<DriverFields>lease._driver).entered
-    if len(entered) == 0:
-        return 0
+    cdef Block block = lease._block
+    cdef dict entered
+    if not block_is_open(block):
+        return True      # it was not entered
+    block.count -= 1
+    if block.count > 0:
+        return False
+    entered = (<DriverFields>lease._driver).entered
     for key in grant.keys or (grant.resource,):
-        found = entered.get(key)
-        if found is not None and (<tuple>found)[1]() is lease:
+        if entered.get(key) is block:
             del entered[key]
+    return True
+
+
+cdef int lock_note(
+    LockFields self, LeaseFields lease, object caller, BlockExit at_exit
+) except -1:
+    # That a block was entered by it, or has joined another one of this lease.
+    if block_is_open(lease._block):
+        lease._block.count += 1
+    else:
+        block_enter(lease, caller)
+    self._entries.append(lease)
+    if at_exit is not None:
+        at_exit.lease = lease
+
+
+cdef bint lock_forget(
+    LockFields self, LeaseFields lease, BlockExit at_exit
+) except -1:
+    # Whether no other block is left by the lease.
+    if at_exit is not None:
+        at_exit.lease = None
+    self._entries.remove(lease)
+    return block_leave(lease)
 
 
 cdef enum:
@@ -394,10 +449,6 @@ cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown
 #
 # The record is the weak reference to its lease, not an object that has one: there are
 # thousands of them.
-
-cdef extern from *:
-    ctypedef class _weakref.ReferenceType [object PyWeakReference]:
-        pass
 
 
 cdef class ValidityFields(ReferenceType):

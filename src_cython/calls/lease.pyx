@@ -16,9 +16,7 @@
 #
 # CPython 3.14 calls `__enter__` by an instruction of its own, behind which it looks for
 # signals when the block has not begun: nothing calls `__exit__`. But the statement has
-# looked that up before, and drops it. So a lease gives each statement an object that
-# releases the lease where it goes without a call. (A lock's `__enter__` is a function
-# of Python: behind its return no signal is looked at.)
+# looked that up before, and drops it: see blocks.
 
 
 cdef class ReleaseCall(Call):
@@ -167,114 +165,99 @@ cdef int exit_raise_loss(ExitCall self) except -1:
 
 cdef ExitCall exit_new(LeaseFields lease, object error):
     cdef ExitCall call = <ExitCall>release_new(ExitCall, lease)
-    fields_leave(lease)
     call.error = error
     call.called = "Lease.__aexit__"
     return call
 
 
 cdef int exit_unbegun(LeaseFields lease) except -1:
-    # Of a blocking lease, whose block does not begin.
+    # Its block does not begin: its release is sent, and not awaited.
     cdef ExitCall call = exit_new(lease, None)
-    call.blocks = True
-    release_send(call)
+    call.blocks = call.driver.blocks
+    if call.blocks:
+        release_send(call)
+
+
+cdef object exit_by(LeaseFields lease, object error):
+    # None, or what to await for that, if other blocks have joined and are still there.
+    if block_leave(lease):
+        return call_begin(exit_new(lease, error))
+    return None if (<DriverFields>lease._driver).blocks else nothing()
+
+
+async def nothing():
+    """Do nothing, awaited."""
 
 
 def exit_lease(LeaseFields self not None, error_type, error, traceback):
     """Leave a with block by a lease: its `__exit__`, or its `__aexit__`."""
-    return call_begin(exit_new(self, error))
-
-
-@cython.final
-cdef class WithExit:
-    """What a with statement has of a lease until it ends."""
-
-    cdef LeaseFields lease       # None: it was called
-
-    def __call__(self, error_type, error, traceback):
-        lease, self.lease = self.lease, None
-        return call_begin(exit_new(lease, error))
-
-    def __del__(self):
-        if self.lease is not None:
-            exit_unbegun(self.lease)
-
-
-@cython.final
-cdef class LeaseExit:
-    """A lease's `__exit__`: of a with statement, and as a method for all else."""
-
-    def __get__(self, lease, owner):
-        cdef WithExit of_block
-        cdef bytes code
-        frame = None if lease is None else frame_at(0)
-        if frame is not None:
-            code = frame.f_code.co_code
-            if loads_exit(code, frame.f_lasti):
-                of_block = WithExit.__new__(WithExit)
-                of_block.lease = lease
-                return of_block
-        return exit_lease.__get__(lease, owner)
-
-
-lease_exit = LeaseExit() if ENTERS_BY_CALL else exit_lease
-
-
-cdef int lease_check_entry(LeaseFields lease) except -1:
-    # No body runs by a lease that is over. (Of an adopted one nothing is known.)
-    cdef int64_t left_ns = fields_left_ns(lease, <DriverFields?>lease._driver)
-    if left_ns == 0 or left_ns == NOT_OURS:
-        lease.check()
+    return exit_by(self, error)
 
 
 @cython.final
 cdef class EntryCall(Call):
-    """The way into an `async with` by a lease: its `__aenter__`."""
+    """The way into a block by a lease that is there, or by one of a block to join."""
 
     cdef LeaseFields lease
-    cdef bint releases           # where it is left: the block does not begin
+    cdef LockFields lock         # that joins, or None
+    cdef BlockExit at_exit       # or None
+    cdef bint is_entered         # by its lease, which is left if this fails
+    cdef bint is_owed_release    # also where this was not begun: see blocks
 
     cdef object go_on(self):
+        # No body runs by a lease that is over. (Of an adopted one nothing is known.)
+        cdef LeaseFields lease = self.lease
+        cdef int64_t left_ns = fields_left_ns(lease, self.driver)
+        self.is_owed_release = False
+        if left_ns == 0 or left_ns == NOT_OURS:
+            lease.check()
+        self.value = lease
+        if self.lock is not None:
+            lock_note(self.lock, lease, call_caller(self), self.at_exit)
+            return None
+        if not block_is_open(lease._block):      # else it leaves the one that is there
+            block_enter(lease, call_caller(self))
+            self.is_entered = True
+        if self.at_exit is not None:
+            self.at_exit.lease = lease
         # A loss cancels the body of one that is kept, from now on or later.
-        cdef Round grant = self.lease._round
-        self.releases = False
-        lease_check_entry(self.lease)
-        self.releases = True
-        grant.entered_by = self.here.caller()
-        fields_enter(self.lease, grant.entered_by, None)
-        if grant.lease_state is not None:
-            self.lease._enter_kept()
-        fields_on_block(self.lease, self.driver, "entered")
-        self.value = self.lease
+        if not self.blocks and lease._round.lease_state is not None:
+            lease._enter_kept()
+        fields_on_block(lease, self.driver, "entered")
 
     cdef int give_up(self) except -1:
-        if self.releases:
-            exit_new(self.lease, None)      # not awaited, its release is sent
+        if self.at_exit is not None:
+            self.at_exit.lease = None
+        if block_leave(self.lease) if self.is_entered else self.is_owed_release:
+            exit_unbegun(self.lease)
 
     cdef bint is_owed(self) noexcept:
-        return self.releases
+        return self.is_owed_release
+
+
+cdef EntryCall entry_new(LeaseFields lease, LockFields lock, BlockExit at_exit):
+    cdef EntryCall call = EntryCall.__new__(EntryCall)
+    call.driver = <DriverFields?>lease._driver
+    call.lease = lease
+    call.lock = lock
+    call.at_exit = at_exit
+    call.called = "Lease.__aenter__"
+    return call
 
 
 def enter(LeaseFields self not None):
-    """Return the lease itself: its `__enter__`."""
-    lease_check_entry(self)
-    try:
-        fields_enter(self, calling_thread(), frame_entering(frame_at(0)))
-        fields_on_block(self, self._driver, "entered")
-    except BaseException:      # an observer was interrupted
-        exit_unbegun(self)
-        raise
-    return self
+    """Return the lease itself, or what to await for it: `__enter__`, `__aenter__`."""
+    cdef BlockExit at_exit = block_exit(self)
+    cdef EntryCall call = entry_new(self, None, at_exit)
+    call.is_owed_release = (
+        EXIT_MAY_BE_DROPPED and at_exit is not None and not block_is_open(self._block)
+    )
+    return call_begin(call)
 
 
-def enter_lease(LeaseFields self not None):
-    """Return what to await to enter by it, which is the lease: its `__aenter__`."""
-    cdef EntryCall call = EntryCall.__new__(EntryCall)
-    call.driver = <DriverFields?>self._driver
-    call.lease = self
-    call.releases = ENTERS_BY_CALL and frame_entering(frame_at(0)) is not None
-    call.called = "Lease.__aenter__"
-    return call
+def joining(LeaseFields lease not None, LockFields lock not None, BlockExit at_exit):
+    """Return the call by which a block of a lock joins the block of this lease."""
+    return entry_new(lease, lock, at_exit)
 
 
 # --- extending ------------------------------------------------------------------------
@@ -406,151 +389,121 @@ for _awaited in (AcquireCall, ReleaseCall, ExitCall, EntryCall, ExtendCall, Each
     awaiting_set_slots(_awaited)
 
 
-# --- entries --------------------------------------------------------------------------
-# The entries of a lock object: which lease a with block gives back when it is left.
+# --- blocks ---------------------------------------------------------------------------
+# Which lease is given back when a block is left.
 #
 # Theory of operation. One lock object is entered as often as its users like, by many
-# threads, greenlets and tasks, and each entry has a lease of its own. `__exit__` is not
-# given the entry that it belongs to. So an entry is kept with the frame whose with
-# statement made it, which alone leaves it, by whatever thread: a generator may be ended
-# on another thread of a pool than the one that began it. What was entered otherwise, by
-# an ExitStack, is kept with its caller, and a caller leaves its own, the last one
-# first. Where one entry alone is outstanding, or one and the blocks that its caller
-# joined to it, it is the last of these, whoever leaves. Else a caller without an entry
-# of its own gets an error: never the lease of another.
+# threads, greenlets and tasks, and each entry has a lease of its own, or the one of the
+# block that it joins. A with statement looks up `__exit__` before it calls `__enter__`,
+# and calls what it has found: so each look-up makes an object (BlockExit), which the
+# entry behind it gives its lease. So a statement leaves what it has entered, whoever
+# runs it then: a generator may be ended on another thread of a pool, or in another
+# task, than it was begun. Dropped without a call, it releases its lease (CPython 3.14).
 #
-# An entry is (caller, lease, frame). A block that joins another has a call of its own
-# in place of a lease (Join of _locking/lock.py). A caller is a number: that of a
-# thread's state, which no later thread has; or it has a weak reference to a greenlet or
-# a task, which no later one at the same address equals. A task's own frames are not
-# kept: it has none but one caller. An asynchronous generator has several.
+# An ExitStack looks both up in the class, and hands no object on. It leaves the last
+# lease of this lock that its caller is in; else the one that is outstanding, if it is
+# the only one. Else there is an error, and no lease of another is released.
 #
-# An entry is noted and taken off by functions of C, for the reason given in lease:
-# no signal comes between the end of a body and the release of its lease. Before 3.12 a
-# finalizer may run at each object that is made here, and enter as well: so an entry is
-# found again before it is taken off.
+# All of it is C: no signal comes between the end of a body and the release of its
+# lease.
 
 
-cdef class LockEntries:
-    """The base of a lock object: the entries that were not left."""
+@cython.final
+cdef class WithExit(BlockExit):
+    def __call__(self, error_type, error, traceback):
+        lease, self.lease = self.lease, None
+        if isinstance(self.of, LeaseFields):
+            return exit_by(self.of, error)
+        return lock_exit(self.of, lock_last(self.of) if lease is None else lease, error)
 
-    cdef readonly list _entries      # the last one last
-
-    def __cinit__(self):
-        self._entries = []
-
-    @property
-    def _last_entry(self):
-        return self._entries[-1]
-
-    @_last_entry.setter
-    def _last_entry(self, tuple entry not None):
-        # An awaitable lock's (caller, lease): a loss would cancel this task.
-        caller, entered = entry
-        frame = frame_at(1)
-        if frame is not None and not frame.f_code.co_flags & CO_ASYNC_GENERATOR:
-            frame = None
-        self._entries.append((caller, entered, frame))
-        if isinstance(entered, LeaseFields):
-            (<LeaseFields>entered)._round.entered_by = caller
-            fields_enter(<LeaseFields>entered, caller, None)
+    def __del__(self):
+        lease = self.lease
+        if EXIT_MAY_BE_DROPPED and lease is not None and self.of._driver.blocks:
+            is_last = (
+                lock_forget(self.of, lease, self) if isinstance(self.of, LockFields)
+                else block_leave(lease)
+            )
+            if is_last:
+                exit_unbegun(lease)
 
 
-def lock_enter(LockEntries self not None, entered not None):
-    """Note that the calling thread or greenlet has entered by this; return its lease.
+@cython.final
+cdef class Exits:
+    """The `__exit__` of locks or leases: each with statement gets one of its own."""
 
-    By a lease, or by what joins another block: that has the other's. An awaitable lock
-    does that in Python, in one step of its loop's thread: it sets `_last_entry`, after
-    which no signal is looked at.
-    """
-    caller, frame = calling_thread(), frame_entering(frame_at(1))
-    if isinstance(entered, LeaseFields):
-        fields_enter(<LeaseFields>entered, caller, frame)
-    self._entries.append((caller, entered, frame))
-    return entered._lease
+    cdef object function         # of the class
 
+    def __init__(self, function):
+        self.function = function
 
-def lock_undo(LockEntries self not None, call not None):
-    """Roll back an entry that was interrupted, whether it was noted or not."""
-    # An acquire's entry holds the lease of its round; a block that joins is its own.
-    cdef bint acquires = isinstance(call, AcquireCall)
-    cdef tuple entry
-    for entry in reversed(self._entries):
-        entered = entry[1]
-        if entered is call or acquires and isinstance(entered, LeaseFields) and (
-            (<LeaseFields>entered)._round is (<AcquireCall>call).round
-        ):
-            lock_take_off(self, entry)
-            if acquires:
-                fields_leave(<LeaseFields>entered)
-            break
-    if acquires:
-        undo(call)
+    def __get__(self, of, owner):
+        global exit_looked_up
+        cdef BlockExit found
+        if of is None:
+            return self.function
+        found = WithExit.__new__(WithExit)
+        found.of = of
+        exit_looked_up = <PyObject *>found
+        return found
 
 
-def lock_leave(LockEntries self not None, error_type, error, traceback):
-    """Leave the lease of the caller's last entry; return what to await for that.
+lease_exit = Exits(exit_lease)
 
-    The lock's `__exit__`, or its `__aexit__`.
-    """
-    cdef bint blocks = self._driver.blocks
+
+def lock_enter(LockFields self not None):
+    """Enter a block of a lock; return its lease. Its `__enter__`."""
+    cdef BlockExit at_exit = block_exit(self)
+    cdef Call call = None
     try:
-        entered = lock_take(self, blocks)
+        joined = self._joined()
+        if joined is None:
+            call = self._acquire(at_exit)
+        else:
+            lease, ttl = joined
+            if ttl is not None:
+                lease._prolong(ttl)
+            call = entry_new(lease, self, at_exit)
+        lease = call_run(call)
+        if lease is None:
+            raise self._refused(call)
+        return lease
     except BaseException:
-        # A signal's handler raised while the task was looked up; nothing was taken off
-        # yet. Take it now: its release is sent, though nobody awaits it.
-        entered = lock_take(self, blocks)
-        if isinstance(entered, LeaseFields):
-            call_begin(exit_new(<LeaseFields>entered, error))
+        if call is not None:
+            call.take_back()
         raise
-    if isinstance(entered, LeaseFields):
-        return call_begin(exit_new(<LeaseFields>entered, error))
-    if entered is None and error is None:
+
+
+def lock_enter_awaited(LockFields self not None):
+    """Return what to await to enter a block of a lock: its `__aenter__`."""
+    return self._enter(block_exit(self))
+
+
+def lock_leave(LockFields self not None, error_type, error, traceback):
+    """Leave the last block of the caller; return what to await for that.
+
+    The lock's `__exit__`, or its `__aexit__`, if no with statement calls it.
+    """
+    return lock_exit(self, lock_last(self), error)
+
+
+lock_exits = Exits(lock_leave)
+
+
+cdef object lock_exit(LockFields self, LeaseFields lease, object error):
+    if lease is not None:
+        self._entries.remove(lease)
+        return exit_by(lease, error)
+    if error is None:
         raise self._not_entered()
-    return None if blocks else nothing()      # it had joined another block
+    return None if self._driver.blocks else nothing()
 
 
-async def nothing():
-    """Do nothing, awaited."""
-
-
-cdef object lock_take(LockEntries self, bint blocks):
-    # Take the entry that the caller leaves off the list; None where there is none.
+cdef LeaseFields lock_last(LockFields self):
+    # Which the caller leaves without an object of its own, or None.
     cdef list entries = self._entries
-    cdef tuple entry
-    entry = entries[0] if len(entries) == 1 else lock_entry_left(self, blocks)
-    if entry is None:
-        return None
-    lock_take_off(self, entry)
-    return entry[1]
-
-
-cdef tuple lock_entry_left(LockEntries self, bint blocks):
-    # The last entry of the with statement that ends now, or of the caller, or None.
-    cdef PyObject *frame = <PyObject *>PyEval_GetFrame()
-    cdef bytes code
-    cdef tuple entry
-    for entry in reversed(self._entries):
-        if <PyObject *>entry[2] == frame:
-            code = entry[2].f_code.co_code
-            if leaves_with(code, entry[2].f_lasti):
-                return entry
-    current = None if blocks else self._driver.current
-    caller = calling_thread() if blocks else current and current.caller()
-    others = [entry for entry in reversed(self._entries) if entry[2] is None]
-    for entry in others:
-        if entry[0] == caller:
-            return entry
-    for entry in others[:-1]:      # is it one lease, and what its caller joined to it?
-        if isinstance(entry[1], LeaseFields) or entry[0] != others[-1][0]:
-            return None
-    return others[0] if others else None
-
-
-cdef int lock_take_off(LockEntries self, tuple entry) except -1:
-    cdef list entries = self._entries
-    cdef Py_ssize_t at
-    for at in range(len(entries)):
-        if entries[at] is entry:
-            del entries[at]
-            break
+    if len(entries) > 0 and entries.count(entries[0]) == len(entries):
+        return entries[0]
+    for lease in self._driver.entered_here():
+        if lease in entries:
+            return lease
+    return None

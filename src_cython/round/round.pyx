@@ -68,8 +68,6 @@ cdef class Round:
     #                                      an EXTEND or a RELEASE, the round of its
     #                                      lease; of one that notifies where a queue has
     #                                      moved, the RELEASE that it follows
-    cdef readonly object entered_by      # of an `async with` by this lease: a weak
-    #                                      reference to the task; or None
     cdef list closed_list                # where it goes when it closes, or None
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                    # per master: error text or detail, or None

@@ -14,7 +14,8 @@ import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
-from types import FrameType
+from contextvars import Context, copy_context
+from types import FrameType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -27,7 +28,7 @@ from fastredlock import (
     ReentryError,
     ResourceTakenError,
 )
-from fastredlock._locking import attempt
+from fastredlock._locking import blocks
 from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
@@ -254,7 +255,7 @@ async def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_
     """Seen: the entry stayed, and the lease was renewed for ever."""
 
     async def enter(lock: Any) -> None:
-        with interrupted_in("_enter_kept"):
+        with interrupted_in("_watch_body"):
             async with lock:
                 pass
 
@@ -333,7 +334,7 @@ def test_task_when_another_task_is_in_the_block_then_is_refused_at_once(
     for text in refused:
         assert "fastredlock.asyncio" in text
         assert "reentrant" not in text
-    assert caplog.messages == [attempt.REFUSED]
+    assert caplog.messages == [blocks.REFUSED]
 
 
 @blocking
@@ -385,7 +386,12 @@ def test_semaphore_when_tasks_share_it_then_each_releases_its_own_slot(
     assert not slots._entries
 
 
-# As a framework runs a plain dependency with `yield`: in threads of a pool.
+# As a framework runs a plain dependency with `yield`: in threads of a pool, each part
+# in a copy of the request's context.
+def part(context: Context, step: Callable[..., Any], *given: Any) -> Any:
+    return context.copy().run(step, *given)
+
+
 @blocking
 @pytest.mark.parametrize("reentrant", [False, True])
 def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
@@ -397,17 +403,18 @@ def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
         with lock:
             yield
 
+    context, another = Context(), Context()
     with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as elsewhere:
         first, second = dependency(), dependency()
-        pool.submit(next, first).result()
-        waiting = pool.submit(next, second)
+        pool.submit(part, context, next, first).result()
+        waiting = pool.submit(part, another, next, second)
         with pytest.raises(TimeoutError):
             waiting.result(timeout=0.1)
         with pytest.raises(LeaseLostError, match="in no block"):
             elsewhere.submit(locks.current, KEY).result()
-        elsewhere.submit(next, first, None).result()
+        elsewhere.submit(part, context, next, first, None).result()
         waiting.result()
-        elsewhere.submit(next, second, None).result()
+        elsewhere.submit(part, another, next, second, None).result()
     assert settled_values(servers, NOBODY) == NOBODY
     assert not lock._entries
 
@@ -476,36 +483,95 @@ def test_context_manager_when_it_is_a_generator_then_is_its_callers(
 
 
 @blocking
-def test_acquire_when_this_thread_entered_otherwise_then_waits_and_says_so(
-    locks: FastRedlock, caplog: pytest.LogCaptureFixture
+def test_generators_when_they_join_a_block_then_the_last_to_leave_releases(
+    locks: FastRedlock, servers: Servers
 ) -> None:
-    with ExitStack() as stack:
-        lease = stack.enter_context(locks.lock(KEY))
-        with pytest.raises(ResourceTakenError, match="this thread entered is still"):
-            locks.lock(KEY, timeout=0.05).__enter__()
-        assert caplog.messages == []
-        for _ in range(2):
-            with later(0.1, lease.release):
-                lease = granted(locks.acquire(KEY))
-        lease.release()
-    assert caplog.messages == [attempt.OPEN % repr(KEY)]
+    """As those of one thread that enter a threading.RLock."""
+    lock = locks.lock(KEY, reentrant=True)
+
+    def inside() -> Iterator[Any]:
+        with lock as lease:
+            yield lease
+
+    first, second = inside(), inside()
+    lease = next(first)
+    assert next(second) is lease is locks.current(KEY)
+    with pytest.raises(ReentryError, match="this caller itself"):
+        locks.acquire(KEY)
+    assert next(first, None) is None
+    assert lease.is_valid
+    assert next(second, None) is None
+    assert settled_values(servers, NOBODY) == NOBODY
+    assert not lock._entries
+    assert not locks._driver.entered
+
+
+def elsewhere_in_a_copy(call: Callable[[], Any]) -> None:
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(part, copy_context(), call).result()
+
+
+def in_a_greenlet_with_a_copy(call: Callable[[], Any]) -> None:
+    greenlet = pytest.importorskip("greenlet").greenlet(call)
+    greenlet.gr_context = copy_context()
+    greenlet.switch()
+
+
+# Copies of the context, in which the block is, too: other callers all the same.
+@blocking
+@pytest.mark.parametrize("run", [elsewhere_in_a_copy, in_a_greenlet_with_a_copy])
+def test_acquire_when_only_the_context_is_that_of_the_block_then_does_not_join(
+    locks: FastRedlock, run: Callable[[Callable[[], Any]], None]
+) -> None:
+    lock = locks.lock(KEY, timeout=0.05, reentrant=True)
+
+    def call() -> None:
+        with pytest.raises(LeaseLostError):
+            locks.current(KEY)
+        with pytest.raises(ResourceTakenError, match="another caller in this process"):
+            lock.__enter__()
+
+    with lock as lease:
+        run(call)
+        assert part(copy_context(), locks.current, KEY) is lease
+        with pytest.raises(LeaseLostError, match="another context"):
+            Context().run(locks.current, KEY)
 
 
 @blocking
-def test_generator_when_it_is_in_a_block_then_is_its_caller_and_outside_is_named(
+def test_task_of_trio_when_it_was_started_in_a_block_then_is_another_caller(
+    locks: FastRedlock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a copy of the context, and runs in the same thread."""
+    parent, child = threading.Event(), threading.Event()  # any objects
+    running = [parent]
+    lowlevel = SimpleNamespace(current_task=lambda: running[0])
+    monkeypatch.setitem(sys.modules, "trio", SimpleNamespace(lowlevel=lowlevel))
+    with locks.lock(KEY) as lease:
+        assert locks.current(KEY) is lease
+        running[0] = child
+        with pytest.raises(ReentryError, match="another task"):
+            part(copy_context(), locks.lock(KEY, reentrant=True).__enter__)
+        running[0] = parent
+
+
+@blocking
+def test_statement_when_another_entry_is_there_then_leaves_its_own(
     locks: FastRedlock,
 ) -> None:
-    def dependency() -> Iterator[None]:
-        with locks.lock(KEY):
-            yield
-            with pytest.raises(ReentryError):
-                locks.acquire(KEY)
-
-    held = dependency()
-    next(held)
-    with pytest.raises(ResourceTakenError, match=r"dependency\(\) is still open"):
-        locks.lock(KEY, timeout=0.05).__enter__()
-    assert next(held, None) is None
+    """By what it has found before it entered, whatever was entered since."""
+    slots = locks.semaphore(KEY, 3)
+    entry = slots.__enter__()  # no statement
+    with slots as first:
+        unused = slots.__exit__  # looked up, and not called
+        last = slots.__enter__()
+    del unused
+    assert [lease.is_valid for lease in (entry, first, last)] == [True, False, True]
+    with ExitStack() as stack:
+        stack.push(slots)
+    assert [lease.is_valid for lease in (entry, last)] == [True, False]
+    slots.__exit__(None, None, None)
+    assert not slots._entries
 
 
 # --- one lock object for many ---------------------------------------------------------

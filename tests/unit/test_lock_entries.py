@@ -1,19 +1,13 @@
 """One lock object, entered again and again: which entry is left by which exit."""
 
-import gc
-import sys
-from collections.abc import Callable
-from contextlib import nullcontext
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlockError, Lease, ResourceTakenError
-from fastredlock._core import Operation, lock_enter
-from fastredlock._locking import blocking
+from fastredlock import FastRedlockError, ResourceTakenError
+from fastredlock._core import Operation
 from fastredlock._locking.blocking import Lock
-from fastredlock._locking.lock import Join
 from tests.support.rounds import S, ScriptedLocks, seconds
 from tests.support.threads import in_threads
 
@@ -97,31 +91,6 @@ def test_entry_that_failed_leaves_none_behind() -> None:
         assert lease.remaining() == seconds(9_895 * 10**6)
 
 
-# CPython looks at signals when a call into C has returned.
-@pytest.mark.parametrize("is_inner", [False, True])
-def test_entry_that_was_noted_and_interrupted_leaves_none_behind(
-    monkeypatch: pytest.MonkeyPatch, is_inner: bool
-) -> None:
-    def noted_and_interrupted(lock: Lock, entered: Lease) -> NoReturn:
-        lock_enter(lock, entered)
-        raise KeyboardInterrupt
-
-    _, lock = entries(reentrant=True)
-    with lock if is_inner else nullcontext():
-        if is_inner:
-            lock.__enter__()  # an inner one, which is not left here
-        before = [*lock._entries]
-        monkeypatch.setattr(blocking, "lock_enter", noted_and_interrupted)
-        with pytest.raises(KeyboardInterrupt):
-            lock.__enter__()
-        monkeypatch.undo()
-        assert [*lock._entries] == before
-        if is_inner:
-            assert isinstance(before[-1][1], Join)
-            leave(lock)
-    assert not lock._entries
-
-
 def test_entry_that_was_interrupted_leaves_none_behind() -> None:
     locks, lock = entries()
 
@@ -134,36 +103,3 @@ def test_entry_that_was_interrupted_leaves_none_behind() -> None:
             lock.__enter__()
         assert len(lock._entries) == 1
     assert not lock._entries
-
-
-class Cycle:
-    """Garbage whose finalizer does something, when it is collected."""
-
-    def __init__(self, finalize: Callable[[], object]) -> None:
-        self.itself = self
-        self.finalize = finalize
-
-    def __del__(self) -> None:
-        self.finalize()
-
-
-@pytest.mark.skipif(sys.version_info >= (3, 12), reason="no collection in between")
-@pytest.mark.parametrize("after", range(1, 40))
-def test_entry_that_comes_while_another_is_left_is_not_lost(after: int) -> None:
-    """By a finalizer, or by a thread that ran meanwhile: it had no lease to leave."""
-    locks, lock = entries(*["GG."] * 6)
-    first = lock.__enter__()
-    in_threads([lock.__enter__])  # so ours is not the only one
-    late = locks.acquire("orders:42", timeout=0)
-    assert late is not None
-    gc.collect()
-    Cycle(lambda: lock_enter(lock, late))
-    threshold = gc.get_threshold()
-    gc.set_threshold(after)  # at each of the next allocations, one after the other
-    try:
-        leave(lock)
-    finally:
-        gc.set_threshold(*threshold)
-    gc.collect()
-    leave(lock)
-    assert {*released(locks)} == {first.token, late.token}

@@ -1,0 +1,117 @@
+"""Blocks that were entered and not left: whose they are.
+
+An acquire inside a block of the same resource and caller would wait for itself. A block
+is the caller's own if two things are so: this context (`contextvars`) is in it, and the
+same task, greenlet or thread has entered it. A child task and `asyncio.to_thread` have
+a copy of the context, and are other callers; a thread of a pool that is given the next
+request has another context; a generator has that of whoever runs it. What the two
+cannot know, a block that was entered in another context, is waited for in turn.
+
+The entries are counted, as those of a threading.RLock: the last block to be left
+releases the lease. The core notes them (src_cython/calls/fields.pyx).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .._core import DEFAULT_RESOURCE, DriverFields, LeaseFields, Permits
+from .._options.keys import encode_resource
+from .._reports.log import warn_once
+from .._reports.votes import Resource
+from ..errors import LeaseLostError, ReentryError
+
+Key = bytes | tuple[bytes, ...] | Permits
+NOT_IN_BLOCK = (
+    "this caller is in no block of it, or entered it in another context (contextvars): "
+    "use the lease that entering it gave"
+)
+REFUSED = (
+    "a FastRedlock that blocks is entered by several tasks of one event loop: those "
+    "that would wait are refused, for the loop would stand still; await "
+    "fastredlock.asyncio.FastRedlock, or call it by asyncio.to_thread()"
+)
+
+
+def keys_of(lease: LeaseFields) -> tuple[bytes, ...]:
+    """Return the keys of a lease, with the prefix of their names."""
+    return lease._round.keys or (lease._round.resource,)
+
+
+def keys_in(driver: DriverFields, key: Key) -> list[bytes]:
+    """List the keys of an acquire; of a semaphore, those of all of its slots."""
+    prefix = driver.settings.key_prefix
+    if isinstance(key, Permits):
+        return [b"%s%s%d" % (prefix, key.name, at) for at in range(key.count)]
+    return [prefix + each for each in (key if isinstance(key, tuple) else (key,))]
+
+
+def own_block(driver: DriverFields, key: Key) -> Any:
+    """Return the lease of a block by which the caller would wait for itself, or None.
+
+    Of a semaphore: if all of its slots are the caller's; of fewer it may have one more.
+    """
+    leases = [lease for lease in driver.entered_here() if lease.is_valid]
+    if not leases:
+        return None
+    keys = {*keys_in(driver, key)}
+    ours = [lease for lease in leases if not keys.isdisjoint(keys_of(lease))]
+    if isinstance(key, Permits) and len({*map(keys_of, ours)}) < key.count:
+        return None
+    return ours[0] if ours else None
+
+
+def block_of_others(driver: DriverFields, key: Key) -> Any:
+    """Return the lease of the last block in this process over any of the keys."""
+    if not driver.entered:
+        return None
+    found = [driver.entered.get(each) for each in keys_in(driver, key)]
+    leases = [lease for ref in found if ref is not None and (lease := ref())]
+    return next((lease for lease in leases if lease.is_valid), None)
+
+
+def current_lease(driver: DriverFields, resource: str | bytes) -> Any:
+    """Return the lease of the caller's block, lost or not; LeaseLostError: of none."""
+    if resource is DEFAULT_RESOURCE:
+        resource = driver.settings.resource
+    key = driver.settings.key_prefix + encode_resource(resource)
+    for lease in driver.entered_here():
+        slot = lease._round.slot
+        if key in keys_of(lease) or (
+            slot >= 0 and keys_of(lease) == (b"%s#%d" % (key, slot),)
+        ):
+            return lease
+    raise LeaseLostError(resource, NOT_IN_BLOCK)
+
+
+def held_for(lease: LeaseFields) -> float:
+    """Return for how long a lease has been held (s)."""
+    held_ns: int = lease._driver.now_ns() - lease._round.closed_ns
+    return held_ns / 1e9
+
+
+def refusal(driver: DriverFields, resource: Resource, key: Any) -> ReentryError | None:
+    """Return what an acquire raises where it would wait for its own thread, or None."""
+    lease, is_of_task = own_block(driver, key), False
+    if lease is None and driver.blocks and isinstance(here := driver.caller(), tuple):
+        # A task, whose loop stands still meanwhile: does its thread hold it?
+        lease = block_of_others(driver, key)
+        by = None if lease is None else lease._block.caller
+        is_of_task = (by[0] if isinstance(by, tuple) else by) == here[0]
+        if not is_of_task:
+            return None
+        warn_once(REFUSED)
+    if lease is None:
+        return None
+    permits = key.count if isinstance(key, Permits) else 0
+    return ReentryError(resource, held_for(lease), permits, is_of_task)
+
+
+def holder_here(driver: DriverFields, key: Key) -> str:
+    """Return who in this process holds the resource, for a message; or ""."""
+    who, lease = "this caller itself", own_block(driver, key)
+    if lease is None:
+        who, lease = "another caller", block_of_others(driver, key)
+    if lease is None:
+        return ""
+    return f"{who} in this process has held it for {held_for(lease):.3f} s"
