@@ -356,7 +356,7 @@ def refuse_eventlet() -> None: ...
 def running_loop() -> object: ...
 
 @disjoint_base
-class LockFields:
+class LockFields(Registered):
     _entries: Final[list[Any]]  # the last one last
 
 @disjoint_base
@@ -481,11 +481,16 @@ class DriverFields:
     def fork_generation(self) -> int: ...
 
 @disjoint_base
-class LocksFields:
+class Registered: ...
+
+def registered(kinds: Any) -> list[Any]: ...
+
+@disjoint_base
+class LocksFields(Registered):
     _driver: Any
 
 @disjoint_base
-class LeaseFields:
+class LeaseFields(Registered):
     resource: Any
     _driver: Any
     _round: Round

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from gc import get_referrers
 from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, Self, TypeVar
 
 from .._core import (
@@ -15,6 +14,7 @@ from .._core import (
     Terms,
     Vote,
     has_quorum,
+    registered,
 )
 from .._options.functions import name_methods
 from .._options.keys import (
@@ -330,7 +330,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         return Stats.of(self._driver.engine)
 
     def _held_count(self) -> int:
-        """Count the leases that are held; see `held_leases` for what that costs."""
+        """Count the leases that are held."""
         leases = held_leases(self._driver, BaseLease)
         return sum(lease.is_valid for lease in leases)
 
@@ -405,16 +405,12 @@ name_methods(BaseLocks, "FastRedlock")
 def held_leases(driver: BaseDriver, kind: type[AnyLease]) -> list[AnyLease]:
     """Return the leases of a driver that were not released, and may still be valid.
 
-    No lease is registered anywhere: that would make each of them larger, and its
-    acquire slower, for one call at the end of a program. But each refers to its driver,
-    and the collector of CPython knows all that refer to an object: it looks at every
-    object of the program, some 30 ms for a million. A lease that nobody refers to any
-    more is not among them, nor is one from before `gc.freeze()`.
+    A lease that nobody refers to any more is not among them.
     """
     return [
         lease
-        for lease in get_referrers(driver)
-        if isinstance(lease, kind) and lease._driver is driver and is_held(lease)
+        for lease in registered(kind)
+        if lease._driver is driver and is_held(lease)
     ]
 
 

@@ -8,14 +8,13 @@ registered.
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from copy import copy
 from functools import partial
 from typing import Any
 
-from .._core import DEFAULT_RESOURCE, draw_token
+from .._core import DEFAULT_RESOURCE, draw_token, registered
 from .._locking.driver import Driver
 from .._locking.lock import BaseLock
 from .._locking.locks import BaseLocks
@@ -281,7 +280,5 @@ class Exchange:
 
 def users() -> Iterator[tuple[Any, Any]]:
     """Yield each FastRedlock and each lock object, with its driver."""
-    for each in gc.get_objects():
-        # Not isinstance, which asks lazy objects of others for their class.
-        if issubclass(type(each), BaseLocks | BaseLock):
-            yield each, getattr(each, "_driver", None)  # None: without its __init__
+    for each in registered((BaseLocks, BaseLock)):
+        yield each, getattr(each, "_driver", None)  # None: without its __init__

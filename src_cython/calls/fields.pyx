@@ -6,6 +6,7 @@
 cdef extern from "Python.h":
     ctypedef struct PyThreadState:
         pass
+    Py_ssize_t Py_REFCNT(PyObject *)
     int PyErr_ResourceWarning(object, Py_ssize_t, const char *, ...) except -1
     PyThreadState *PyThreadState_Get()
     uint64_t PyThreadState_GetID(PyThreadState *tstate)
@@ -32,6 +33,46 @@ cdef class Block(ReferenceType):
 
     cdef readonly object caller
     cdef int count               # of those not left: itself, and what joined it
+
+
+cdef class Registered:
+    """The base of what is found by `registered` as long as it is there."""
+
+    cdef PyObject *before        # the one that was made before it, and...
+    cdef PyObject *behind        # ...behind it
+
+    def __cinit__(self):
+        global last_registered
+        self.before = last_registered
+        if last_registered != NULL:
+            (<Registered>last_registered).behind = <PyObject *>self
+        last_registered = <PyObject *>self
+
+    def __dealloc__(self):
+        global last_registered
+        if self.before != NULL:
+            (<Registered>self.before).behind = self.behind
+        if self.behind != NULL:
+            (<Registered>self.behind).before = self.before
+        else:
+            last_registered = self.before
+
+
+cdef PyObject *last_registered = NULL
+
+
+def registered(kinds not None):
+    """List the clients, lock objects and leases of this process that are of the kinds.
+
+    They are no garbage yet: one whose last reference has gone is not among them.
+    """
+    cdef list found = []
+    cdef PyObject *at = last_registered
+    while at != NULL:      # nothing here makes an object that may be collected
+        if Py_REFCNT(at) > 0:      # else it ends now, and its weak references go
+            found.append(<object>at)
+        at = (<Registered>at).before
+    return [each for each in found if isinstance(each, kinds)]
 
 
 cdef class DriverFields:
@@ -103,12 +144,12 @@ cdef class DriverFields:
         return current_generation
 
 
-cdef class LocksFields:
+cdef class LocksFields(Registered):
     cdef public DriverFields _driver
     cdef object __weakref__
 
 
-cdef class LockFields:
+cdef class LockFields(Registered):
     """The base of a lock object: the leases of its blocks that were not left."""
 
     cdef readonly list _entries      # the last one last
@@ -147,7 +188,7 @@ cdef enum:
     SHOWN_LENGTH = 200       # of a resource
 
 
-cdef class LeaseFields:
+cdef class LeaseFields(Registered):
     cdef public object resource
     cdef public object _driver      # which its release needs; nothing else keeps it
     cdef public Round _round        # that took it

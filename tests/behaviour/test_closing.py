@@ -391,6 +391,22 @@ def test_close_with_release_when_interrupted_then_frees_what_was_taken_meanwhile
     assert settled_values(servers, NOBODY) == NOBODY
 
 
+@blocking
+def test_lease_when_the_collector_does_not_see_it_then_is_found_all_the_same(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: after gc.freeze() of a program, its keys were left."""
+    locks = make_locks(urls)
+    lease = granted(locks.acquire(KEY))
+    gc.freeze()
+    try:
+        assert held_leases(locks._driver, Lease) == [lease]
+    finally:
+        gc.unfreeze()
+    locks.close(release=True)
+    assert not lease.is_valid
+
+
 def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(
     make_locks: MakeLocks, urls: list[str]
 ) -> None:

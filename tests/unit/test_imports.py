@@ -303,3 +303,22 @@ def test_import_and_first_client_take_under_40_ms_more_than_none(
     python("import fastredlock", environment)
     # Other work on the machine only ever adds to it.
     assert any(import_ms(environment) < 40 for _ in range(3))
+
+
+# What depends on the interpreter's version, or takes longer the larger the program is.
+FORBIDDEN = re.compile(
+    r"co_code\b|\bopcode\b|_getframe\b|_current_frames\b|PyEval_GetFrame|\bf_back\b"
+    r"|\bget_(referrers|objects)\b"
+)
+
+
+def test_product_reads_no_byte_code_no_frames_and_asks_the_collector_nothing() -> None:
+    files = [*PACKAGE.glob("**/*.py"), *SOURCE.glob("**/*.p*")]
+    found = [
+        f"{path.name}: {line}"
+        for path in files
+        for line in path.read_text().splitlines()
+        if FORBIDDEN.search(line)
+    ]
+    assert len(files) > 100
+    assert found == []

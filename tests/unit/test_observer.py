@@ -95,7 +95,7 @@ def test_lease_without_an_observer_is_no_larger_for_what_it_tells() -> None:
     # of the allocator (16 bytes, with those of the collector). The votes of a round are
     # five sets of 64 masters.
     assert "__dict__" not in dir(Lease)
-    assert Lease.__basicsize__ - object.__basicsize__ <= 6 * 8
+    assert Lease.__basicsize__ - object.__basicsize__ <= 8 * 8
     assert Round.__basicsize__ - object.__basicsize__ <= 256
 
 
