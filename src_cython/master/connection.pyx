@@ -823,4 +823,6 @@ cdef int connection_doubt(Connection self, int64_t now_ns) except -1:
     if window_ns and self.state_code == MASTER_READY and (
         now_ns - self.asked_ns > window_ns // 2 + NS_PER_S
     ):
+        if self.master.routes is not None:
+            routes_doubt(self.master.routes)
         return connection_on_lost(self, "was silent for long", now_ns)

@@ -3,6 +3,7 @@
 
 cdef enum:
     MAP_AGAIN_NS = 100_000_000         # between two maps
+    FORMER_AGAIN_NS = 1_000_000_000    # ...where the cluster was built anew
 
 cdef str NO_NODE_YET = "no node of the cluster is known to have its hash slot"
 
@@ -21,7 +22,9 @@ cdef int nodes_on_map(Connection self, Handshake handshake, int64_t now_ns) exce
         return connection_on_lost(self, failure, now_ns)
     report_back(self.report, "its map is read", now_ns)
     report_for_review(self.report)
-    return connection_rest(self, NO_NODE_YET, now_ns + MAP_AGAIN_NS)
+    return connection_rest(
+        self, NO_NODE_YET, now_ns + (FORMER_AGAIN_NS if routes.former else MAP_AGAIN_NS)
+    )
 
 
 cdef int nodes_warn_of_place(Connection self, str failure) except -1:
@@ -51,8 +54,8 @@ cdef bint nodes_are_rebuilt(Connection self, bytes node_id, int64_t now_ns) exce
         return False
     routes_forget(routes, now_ns + span_ns)
     report_warned(self.report, [
-        f"had no map of its own for {span_ns / 1e9:g} s, so that of other nodes is "
-        "taken, after a quarantine"
+        "has other nodes than before: their map is taken, after a quarantine of "
+        f"{span_ns / 1e9:g} s"
     ])
     return True
 

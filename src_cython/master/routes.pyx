@@ -127,6 +127,7 @@ cdef class Routes:
     cdef readonly list addresses     # (host, port) of its nodes, by number
     cdef list ids                # theirs by number; None: not known
     cdef readonly set known      # the ids of all nodes of the last map, replicas too
+    cdef set former              # those of the cluster before, where it was built anew
     cdef int64_t strange_ns      # since then no map was one of this cluster; or 0...
     cdef Py_ssize_t strange_turn     # ...and which place was asked then
     cdef int64_t until_ns        # no node votes before: the cluster was built anew
@@ -140,6 +141,7 @@ cdef class Routes:
         self.addresses = []
         self.ids = []
         self.known = set()
+        self.former = set()
         self.turn = -1
         self.most = most
         self.is_stale = True
@@ -164,16 +166,16 @@ cdef class Routes:
         return routes_tag(self, <int>self.addresses.index(address))
 
 
-cdef tuple routes_next_place(Routes self):
+cdef list routes_places(Routes self):
     # To ask for the map. Its nodes come behind the configured ones, which may all be
-    # replaced some day.
-    cdef list places = self.seeds + self.addresses
+    # replaced some day; but where it was built anew, only those can lead back.
+    return self.seeds if self.former else self.seeds + self.addresses
+
+
+cdef tuple routes_next_place(Routes self):
+    cdef list places = routes_places(self)
     self.turn += 1
-    return places[self.turn % routes_place_count(self)]
-
-
-cdef Py_ssize_t routes_place_count(Routes self) except -1:
-    return <Py_ssize_t>len(self.seeds) + <Py_ssize_t>len(self.addresses)
+    return places[self.turn % <Py_ssize_t>len(places)]
 
 
 cdef bint routes_needs(Routes self, int at) noexcept:
@@ -266,7 +268,8 @@ cdef str routes_take_map(Routes self, object reply, bytes host, bytes node_id):
             self.known.add(self.ids[at])
     # Where no node has some slot it is read again: one may have it soon, or another
     # seed may know more than this one, which may have been added just now.
-    self.is_stale = missing > 0
+    self.former -= ids
+    self.is_stale = missing > 0 or len(self.former) > 0
     self.asked = 0
     self.strange_ns = 0
     return None
@@ -299,20 +302,28 @@ cdef str routes_fault_of_node(
 cdef int routes_forget(Routes self, int64_t until_ns) except -1:
     # The cluster was built anew: the next map is taken whatever is in it.
     memset(self.owner, NO_NODE, HASH_SLOTS)
+    self.former |= self.known
     self.known = set()
     self.ids = [None for _ in self.ids]
     self.until_ns = until_ns
+
+
+cdef void routes_doubt(Routes self) noexcept:
+    # Of a cluster that was built anew, the map is read before a node is asked.
+    if self.former:
+        memset(self.owner, NO_NODE, HASH_SLOTS)
 
 
 cdef bint routes_are_strange_since(
     Routes self, bytes node_id, int64_t span_ns, int64_t heard_ns, int64_t now_ns
 ) except -1:
     # Whether each place was asked, for longer than this, and none had a map of this
-    # cluster; `heard_ns` is when one of its nodes has answered last.
+    # cluster; `heard_ns` is when one of its nodes has answered last. Or this node is of
+    # the cluster before: its addresses are led back to it.
     if self.strange_ns == 0:
         self.strange_ns, self.strange_turn = now_ns, self.turn
-    return not (now_ns - self.strange_ns <= span_ns or (
-        self.turn < self.strange_turn + routes_place_count(self)
+    return node_id in self.former or not (now_ns - self.strange_ns <= span_ns or (
+        self.turn < self.strange_turn + <Py_ssize_t>len(routes_places(self))
         or node_id not in self.known and now_ns - heard_ns <= span_ns
     ))
 

@@ -483,7 +483,8 @@ def test_node_when_it_keeps_its_marker_then_under_a_key_of_its_own() -> None:
 # ---- another cluster at its addresses
 
 
-STRANGERS = [(0, 16383, D)]
+Parts = list[tuple[int, int, tuple[bytes, int]]]
+STRANGERS: Parts = [(0, 16383, D)]
 
 
 def marked(words: list[list[bytes]]) -> bool:
@@ -527,7 +528,13 @@ def test_node_when_it_does_not_tell_its_id_then_its_map_has_to_be_right() -> Non
     assert cluster.engine.states[0][0] is MasterState.BACKOFF
 
 
-def ask_for_maps(cluster: Cluster, since_ns: int, seconds: int, whose: bytes) -> None:
+def ask_for_maps(
+    cluster: Cluster,
+    since_ns: int,
+    seconds: int,
+    whose: bytes,
+    parts: Parts = STRANGERS,
+) -> None:
     """Let each place give the map of strangers, once a second; nodes are away."""
     for second in range(seconds):
         at_ns = since_ns + second * S
@@ -538,7 +545,7 @@ def ask_for_maps(cluster: Cluster, since_ns: int, seconds: int, whose: bytes) ->
             if node != HOME:
                 hand.lost(cluster.engine, node, "cut", at_ns)
                 continue
-            cluster.say(HOME, HELLO + b"+OK\r\n" + whose + map_of(STRANGERS), at_ns)
+            cluster.say(HOME, HELLO + b"+OK\r\n" + whose + map_of(parts), at_ns)
 
 
 @pytest.mark.parametrize("is_away", [False, True])
@@ -559,6 +566,36 @@ def test_cluster_when_it_was_built_anew_then_is_taken_after_a_quarantine(
         cluster.ready(NODE_C, at_ns + 11 * S, my_id=id_of(b"d"))
         round = cluster.begin(b"foo", at_ns + 11 * S)
         assert "its cluster was built anew" in (votes(round)[1] or "")
+
+
+def test_cluster_when_its_addresses_are_led_back_then_a_client_goes_back_as_well() -> (
+    None
+):
+    """Seen: an old one stayed in the other cluster, new ones locked in this."""
+    cluster = Cluster(max_ttl=2 * S, window_ns=2 * S)
+    at_ns = HEARD + S
+    for node in (NODE_A, NODE_B):
+        hand.lost(cluster.engine, node, "cut", at_ns - S)
+    ask_for_maps(cluster, at_ns, 11, id_of(b"d"))
+    cluster.begin(b"foo", at_ns + 11 * S)
+    cluster.parts = STRANGERS
+    read_map_of(cluster, b"d", NODE_C, at_ns + 11 * S)
+    at_ns += 17 * S
+    cluster.begin(b"foo", at_ns)  # silent for long: it asks nobody before the map
+    assert NODE_C not in cluster.to_connect
+    cluster.parts = HALVES
+    read_map_of(cluster, b"a", NODE_B, at_ns)
+    for second, vote in ((1, Vote.FAILED), (6, Vote.PENDING)):
+        assert votes(cluster.begin(b"foo", at_ns + second * S))[0] is vote
+
+
+def read_map_of(cluster: Cluster, host: bytes, ready: int, at_ns: int) -> None:
+    """Let the places lead to this host, and one node become READY."""
+    hand.connected(cluster.engine, HOME, at_ns)
+    whose = HELLO + b"+OK\r\n" + id_of(host)
+    cluster.say(HOME, whose + map_of(cluster.parts), at_ns)
+    cluster.ready(ready, at_ns, my_id=id_of(cluster.parts[-1][2][0]))
+    cluster.to_connect.clear()
 
 
 # ---- what is said of a node, and logged
