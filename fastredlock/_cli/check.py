@@ -286,6 +286,9 @@ def _findings(
     ):
         is_note = text.startswith("does not tell its appendfsync")
         yield Finding(Level.NOTE if is_note else Level.ADVICE, text)
+    if tag and _told(server, "ASKING") is None:
+        text = "leases whose key has moved are lost: grant +asking"
+        yield Finding(Level.ADVICE, text)
     if node.failover_ns != 0:
         text = _cost_of_failover(server, info, node, max_ttl)
         yield Finding(Level.NOTE, text)

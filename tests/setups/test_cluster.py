@@ -399,6 +399,18 @@ def test_check_when_of_a_cluster_then_looks_at_each_primary(
     assert (status, "no map of the cluster: " in out) == (2, True)
 
 
+def test_check_when_a_right_to_a_cluster_is_missing_then_names_it(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    user = "few", "on", ">few", "+@all", "-asking", "-cluster|myid", "~*", "&*"
+    for i in range(len(cluster.servers.ports)):
+        cluster.command(i, "ACL", "SETUSER", *user)
+    main(["check", "--masters", cluster.url.replace("//", "//few:few@")])
+    out = capsys.readouterr().out
+    assert "leases whose key has moved are lost: grant +asking" in out
+    assert "seen by maps only; grant +cluster|myid" in out
+
+
 def test_list_when_of_a_cluster_then_walks_each_primary(
     cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
 ) -> None:

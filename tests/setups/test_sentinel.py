@@ -138,6 +138,21 @@ def test_script_when_its_server_has_too_few_replicas_then_grants_nothing(
         assert server.dbsize() == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("program", [one for one in PROGRAMS if "valkey" in str(one)])
+def test_service_when_of_valkey_with_two_replicas_then_locks_and_fails_over(
+    program: str,
+) -> None:
+    """Seen: a line of its INFO was not understood, and nobody ever locked."""
+    with (
+        LocalSentinels(replicas=2, max_lag=1, server=program) as service,
+        new_locks(service) as locks,
+    ):
+        acquired_by(locks, 30)
+        promoted = switch(service)
+        assert acquired_by(locks, 40) > promoted + QUARANTINE - 1
+
+
 def switch(service: LocalSentinels) -> float:
     """Let a replica take over, and the old primary follow it; return when (s)."""
     old = service.primary()
