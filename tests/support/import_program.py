@@ -76,8 +76,9 @@ async def awaited(locks: fastredlock.asyncio.FastRedlock) -> None:
             pass
     async for _ in locks.lead("l"):
         break
-    async with locks.lock("n", keep_alive=True) as lease:
+    async with locks.lock("n") as lease:
         repr(lease), lease.check(), await lease.extend(), lease.lost.is_set()
+        lease.keep_alive()
         held = (await locks.holders("n"))[0].token_hash or ""
         await locks.break_("n", token_hash="0" * len(held))
     await locks.release_each(await locks.acquire_each(["a", "b"]))
