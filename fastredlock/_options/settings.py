@@ -161,7 +161,6 @@ class Settings:
 
             check(observer)
         self.observer: object | None = observer
-        self._last_terms: tuple[object, Terms | None] = (None, None)
         self.default_terms: Terms = self._new_terms(ttl)
         if text := of_even_number(len(self.endpoints)):
             warn("%s", text)
@@ -194,12 +193,7 @@ class Settings:
             return self.default_terms
         if isinstance(ttl, Terms):
             return ttl
-        asked, terms = self._last_terms
-        if ttl is asked and terms is not None:  # most callers give the same every time
-            return terms
-        terms = self._new_terms(ttl)
-        self._last_terms = ttl, terms
-        return terms
+        return self._new_terms(ttl)
 
     def _new_terms(self, ttl: float) -> Terms:
         if isinstance(ttl, NoExpiry) and self.max_ttl is None:

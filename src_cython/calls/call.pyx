@@ -443,7 +443,7 @@ cdef Round acquire_first_try(AcquireCall self):
     key = first_try_key(self.resource, self.encode)
     timeout_ns = first_try_timeout_ns(self.timeout)
     if self.ttl is not None:
-        terms = driver.settings.terms(self.ttl)
+        terms = fields_terms(driver, self.ttl)
     if timeout_ns == NO_PLAIN_TIMEOUT:
         return None
     if terms.idle_ns and engine.idle_keys and type(key) is bytes:
@@ -488,8 +488,7 @@ def check_acquire(DriverFields driver not None, resource, ttl, timeout, encode):
         resource = driver.settings.resource
     if not callable(resource):
         engine_keys(driver.engine, first_try_key(resource, encode))
-    if ttl is not None:
-        driver.settings.terms(ttl)
+    fields_terms(driver, ttl)
     if first_try_timeout_ns(timeout) == NO_PLAIN_TIMEOUT:
         driver.timeout_ns(timeout)
 

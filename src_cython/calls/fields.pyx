@@ -88,6 +88,7 @@ cdef class DriverFields:
     cdef dict permits                    # by name, once a semaphore was taken; 0: lock
     cdef public bint runs_in_core        # False: bytes and clock are its own
     cdef Terms default_terms             # of the settings, which do not change
+    cdef tuple last_terms                # (ttl, its Terms): most callers give one ttl
     cdef TokenSource token_source        # likewise; None: the caller's function
     cdef bint waits_in_turn              # likewise
 
@@ -99,6 +100,7 @@ cdef class DriverFields:
         self.observer = no_observer
         self.entered = {}
         self.default_terms = settings.default_terms
+        self.last_terms = None, self.default_terms
         self.waits_in_turn = settings.retry.waits_in_turn
         self.token_source = engine.token_source = settings.token_source
         self.runs_in_core = True
@@ -219,6 +221,14 @@ cdef class LeaseFields(Registered):
 
 cdef inline int64_t fields_now_ns(DriverFields driver) except -1:
     return clock_ns() if driver.runs_in_core else driver.now_ns()
+
+
+cdef Terms fields_terms(DriverFields driver, object ttl):
+    cdef tuple last = driver.last_terms
+    if ttl is not last[0]:
+        last = ttl, <Terms?>driver.settings.terms(ttl)
+        driver.last_terms = last
+    return <Terms>last[1]
 
 
 cdef Round fields_new_release(LeaseFields lease, Engine engine):
