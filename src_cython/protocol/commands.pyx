@@ -322,11 +322,16 @@ cdef int command_of_round(
 
 
 cdef bytes command_encode(tuple words):
-    # Any other command; for the handshake, where nanoseconds do not count.
-    pieces = [b"*", decimal_bytes(len(words)), b"\r\n"]
-    for word in words:
-        pieces += (b"$", decimal_bytes(len(<bytes?>word)), b"\r\n", word, b"\r\n")
-    return b"".join(pieces)
+    # Any other command.
+    cdef Buffer out
+    memset(&out, 0, sizeof(Buffer))
+    try:
+        put_head(&out, c'*', <size_t>len(words))
+        for word in words:
+            put_bulk(&out, <bytes?>word)
+        return out.data[:out.end]
+    finally:
+        buffer_free(&out)
 
 
 def encode_round(Round round not None, Scripts scripts not None, bint by_source=False):
