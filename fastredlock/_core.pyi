@@ -197,7 +197,7 @@ class ServerInfo:
     needed: Final[int]
     lag_s: Final[int]
     def identity(self, is_endpoint: bool) -> str | None: ...
-    def goes_on(self, before: str | None, counts: bool = True) -> bool: ...
+    def goes_on(self, before: str | None) -> bool: ...
     def refusal(self) -> str | None: ...
     def warnings(self) -> list[str]: ...
 
@@ -243,12 +243,15 @@ class Routes:
     def tag_of(self, address: tuple[bytes, int]) -> bytes: ...
 
 @final
+class IdleKeys:
+    watch: Callable[[Engine, Any], Any] | None
+
+@final
 class Engine:
     has_slots: bool
+    idle: Final[IdleKeys]
     electorate: Final[Electorate]
     cohort_ns: int
-    watch: Callable[[Engine, Any], Any] | None
-    watcher: Any
     wall_offset_ns: int
     def __init__(
         self,

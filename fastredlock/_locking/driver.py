@@ -106,7 +106,7 @@ class Driver(BaseDriver):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.engine.watch = watch_by_thread
+        self.engine.idle.watch = watch_by_thread
 
     def refuse(self, error: ClosedError | StateError) -> NoReturn:
         if isinstance(error, ClosedError):

@@ -41,7 +41,7 @@ class LoopDriver(BaseDriver):
 
     def __init__(self, settings: Settings) -> None:
         super().__init__(settings)
-        self.engine.watch = watch_by_task
+        self.engine.idle.watch = watch_by_task
 
     def here(self) -> AsyncioDriver:
         """Return the core's driver on the running loop; make it at the first use."""
@@ -75,7 +75,7 @@ class LoopDriver(BaseDriver):
             raise FastRedlockError(f"cannot be watched by the loop: {error}") from error
         if old is not None:
             old.retire()
-            self.engine.watch = watch_by_task
+            self.engine.idle.watch = watch_by_task
         self.current = current
         return current
 

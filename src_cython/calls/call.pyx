@@ -446,7 +446,7 @@ cdef Round acquire_first_try(AcquireCall self):
         terms = fields_terms(driver, self.ttl)
     if timeout_ns == NO_PLAIN_TIMEOUT:
         return None
-    if terms.idle_ns and engine.idle_keys and type(key) is bytes:
+    if terms.idle_ns and engine.idle.keys and type(key) is bytes:
         round = round_new(
             OPERATION_ACQUIRE, <bytes>engine_keys(engine, key), HANDED_ON, terms,
             engine.electorate,

@@ -248,10 +248,10 @@ cdef class AsyncioDriver:
         """Return for how long a key may be idle here yet; 0: none does."""
         cdef IdleKey idle
         cdef int64_t due_ns = 0
-        if not self.engine.idle_keys:
-            self.engine.watcher = None
+        if not self.engine.idle.keys:
+            idle_watch(self.engine.idle, None)
             return 0
-        for idle in self.engine.idle_keys.values():
+        for idle in self.engine.idle.keys.values():
             due_ns = max(due_ns, idle.due_ns)
         return max(<int64_t>NS_PER_MS, due_ns - clock_ns())
 
@@ -259,9 +259,8 @@ cdef class AsyncioDriver:
         """Release the keys that are idle; from now on none does, on this loop."""
         if self.engine.driver is not self:
             return
-        self.engine.watch = None
-        self.engine.watcher = None
-        if self.engine.idle_keys and not self.is_over():
+        idle_end_watch(self.engine.idle)
+        if self.engine.idle.keys and not self.is_over():
             idle_end_all(self.engine, clock_ns())
             asyncio_flush(self)
 
@@ -310,7 +309,7 @@ cdef class AsyncioDriver:
     def leave(self):
         """Leave the loop alone from now on; called by its thread."""
         cdef int i
-        watcher = self.engine.watcher
+        watcher = self.engine.idle.watcher
         self.end_idle_keys()
         if watcher is not None:
             watcher.cancel()
@@ -378,7 +377,7 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         return engine_reset_after_fork(self)
     for i in range(self.connection_count):
         link_forget_loop(self.links[i])
-    self.watcher = None
+    idle_watch(self.idle, None)
     idle_end_all(self, now_ns)
     if engine_awaits_replies(self):
         blocking_flush(self)

@@ -569,7 +569,7 @@ cdef int interpreter_exit_drain_engine(
     cdef bint is_in_use = False, is_opening = False
     # A daemon thread may have a key that was idle: it got it without a command, so
     # none is in flight to wait for.
-    for idle in self.idle_keys.values():
+    for idle in self.idle.keys.values():
         is_in_use = is_in_use or not (<IdleKey>idle).is_idle
     while not is_last and clock_ns() < until_ns:
         if blocking_try_enter(self):
@@ -579,7 +579,7 @@ cdef int interpreter_exit_drain_engine(
             finally:
                 blocking_leave(self)
             break
-        if not self.idle_keys:      # a leader opens what is due by itself
+        if not self.idle.keys:      # a leader opens what is due by itself
             break
         sleep_ns(NS_PER_MS)      # the thread that watches, for a moment
     if not (is_last or is_opening or engine_awaits_replies(self)):
@@ -757,18 +757,18 @@ def blocking_watch(Engine engine not None):
     try:
         while blocking_has_idle_keys(engine) and clock_ns() < until_ns:
             blocking_watch_once(engine)
-            until_ns = NEVER_NS if engine.idle_keys else min(
+            until_ns = NEVER_NS if engine.idle.keys else min(
                 until_ns, clock_ns() + OPEN_AGAIN_NS
             )
     finally:
-        engine.watcher = None
+        idle_watch(engine.idle, None)
 
 
 cdef bint blocking_has_idle_keys(Engine self) noexcept:
     # Also where releases of those that were idle are not answered yet, or wait for a
     # connection: for a second.
     cdef Connection connection
-    cdef Py_ssize_t owed = len(self.idle_keys)
+    cdef Py_ssize_t owed = len(self.idle.keys)
     for connection in self.connections:
         owed += connection.in_flight.count + len(connection.in_flight.deferred)
     return owed > 0 and not (

@@ -55,7 +55,7 @@ def by_hand_take_events(
             engine_send_unanswered(engine, connection, now_ns)
     engine_admit(engine, now_ns)
     engine_on_time(engine, now_ns, quiet)
-    if engine.had_idle_keys:
+    if engine.idle.were_any:
         idle_check(engine, now_ns)
     if engine.closed or engine.held:
         engine_finish(engine, now_ns)
@@ -64,7 +64,7 @@ def by_hand_take_events(
 def by_hand_engine(Engine engine not None):
     """Open no sockets from now on; return the list of places to connect."""
     engine.by_hand = []
-    engine.watcher = engine.by_hand      # who moves the bytes reads recalls
+    idle_watch(engine.idle, engine.by_hand)      # who moves the bytes reads recalls
     return engine.by_hand
 
 
@@ -87,7 +87,7 @@ def by_hand_hand_on(Engine engine not None, work not None, int64_t now_ns):
         return None
     if next is not None and next.is_finished:
         return next
-    idle = engine.idle_keys[(<Round>work).resource]
+    idle = engine.idle.keys[(<Round>work).resource]
     return idle.round if idle.is_idle else work
 
 
@@ -96,7 +96,7 @@ def by_hand_idle_keys(Engine engine not None):
     cdef IdleKey idle
     return {
         idle.round.token: idle.until_ns
-        for idle in engine.idle_keys.values() if idle.is_idle
+        for idle in engine.idle.keys.values() if idle.is_idle
     }
 
 

@@ -49,11 +49,7 @@ cdef class Engine:
     cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
     cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
     cdef Fences fences                     # numbers of grants
-    cdef dict idle_keys                    # resource: IdleKey
-    cdef public object watch               # the shell's: has recalls read; or None
-    cdef public object watcher             # what does, until no key is idle; or None
-    cdef bint had_idle_keys                 # some key has: watch the connections
-    cdef int64_t deaf_epoch                # of the counters, when keys were idle last
+    cdef readonly IdleKeys idle            # keys
     cdef public int64_t cohort_ns          # how long a lease is handed on; 0: never
     cdef public int64_t wall_offset_ns     # by hand: wall clock - now_ns
     cdef object driver                     # of the event loop that drives it, or None
@@ -63,7 +59,7 @@ cdef class Engine:
     def __cinit__(self):
         self.leadership = Leadership()
         self.admissions = {}
-        self.idle_keys = {}
+        self.idle = IdleKeys()
         self.closed = []
         self.held = []
         self.opened = []

@@ -411,10 +411,9 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.has_batch = False
     self.counters.due_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
-    self.idle_keys = {}
+    idle_forget(self.idle)
     if self.token_uses is not None:      # of another process by now
-        self.token_uses = {}
-    self.watcher = None
+        self.token_uses.clear()
     gate_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
@@ -432,7 +431,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.batches.clear()
     self.closed.clear()
     self.opened.clear()
-    self.held = []
+    self.held.clear()
 
 
 # --- line -----------------------------------------------------------------------------
@@ -483,7 +482,7 @@ cdef int engine_submit_work(
         raise ClosedError("closed")
     collects = pass_begin()
     try:
-        if self.idle_keys:
+        if self.idle.keys:
             idle_replace(self, work, now_ns)
         work_set_waiter(work, waiter)
         if type(work) is Batch:
@@ -502,7 +501,7 @@ cdef int engine_take_events(Engine self) except -1:
     engine_take_links(self, now_ns)
     if now_ns >= self.counters.due_ns:
         engine_on_due(self, now_ns)
-    if self.had_idle_keys:
+    if self.idle.were_any:
         idle_check(self, now_ns)
     if self.closed or self.held:
         return engine_finish(self, clock_ns())

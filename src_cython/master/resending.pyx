@@ -98,7 +98,7 @@ cdef int connection_kill_lost(Connection self, int64_t now_ns) except -1:
     # commands of theirs that it has not executed by then, it never will. (An ACL may
     # forbid it.)
     if self.lost_run_id is None or self.lost_run_id != self.server_info.run_id:
-        self.lost_ids = []      # of another server: ids begin anew when a server does
+        connection_forget_lost(self)      # another server: ids begin anew with it
     self.lost_run_id = self.server_info.run_id
     for client_id in self.lost_ids:
         words = (b"CLIENT", b"KILL", b"ID", decimal_bytes(client_id))

@@ -37,6 +37,35 @@ cdef class IdleKey(Due):
     cdef bint is_idle
 
 
+@cython.final
+cdef class IdleKeys:
+    """The keys that are idle in one engine, and what reads recalls meanwhile."""
+
+    cdef dict keys               # resource: IdleKey
+    cdef public object watch     # the shell's: has recalls read; or None
+    cdef object watcher          # what does, until no key is idle; or None
+    cdef bint were_any           # watch the connections
+    cdef int64_t deaf_epoch      # of the counters, when keys were idle last
+
+    def __cinit__(self):
+        self.keys = {}
+
+
+cdef int idle_forget(IdleKeys self) except -1:
+    # In a forked child.
+    self.keys = {}
+    self.watcher = None
+
+
+cdef void idle_watch(IdleKeys self, object watcher) noexcept:
+    # This does; None: nothing any more.
+    self.watcher = watcher
+
+
+cdef void idle_end_watch(IdleKeys self) noexcept:
+    self.watch = self.watcher = None
+
+
 cdef IdleKey idle_new(Round grant):
     cdef IdleKey self = IdleKey.__new__(IdleKey)
     self.round = round_new(
@@ -78,25 +107,25 @@ cdef bint idle_begin(Engine self, Round release, int64_t now_ns) except -1:
     cdef int64_t until_ns
     if grant.terms.idle_ns == 0 or not kind_is(grant.kind, KIND_MAY_BE_IDLE):
         return False
-    idle = self.idle_keys.get(grant.resource)
+    idle = self.idle.keys.get(grant.resource)
     until_ns = idle_until_ns(grant, now_ns)
-    if idle is None or self.watcher is None or until_ns < idle.due_ns:
+    if idle is None or self.idle.watcher is None or until_ns < idle.due_ns:
         if not idle_is_allowed(self, grant, now_ns):
             return False
         if idle is None:
-            idle = self.idle_keys.setdefault(grant.resource, idle_new(grant))
+            idle = self.idle.keys.setdefault(grant.resource, idle_new(grant))
         if until_ns < idle.due_ns:
             gate_set_due(self, idle, until_ns)
         if (
             not idle_is_watched(self)
-            or self.idle_keys.get(grant.resource) is not idle
+            or self.idle.keys.get(grant.resource) is not idle
         ):
             return False
     if idle.is_idle or is_exiting or self.is_closed or release.is_submitted or (
         not idle_is_allowed(self, grant, now_ns)
     ):
         return False
-    self.had_idle_keys = True
+    self.idle.were_any = True
     round_open(release, now_ns)
     idle_fill(idle, grant, until_ns, now_ns)
     round_end_here(release, now_ns)
@@ -121,22 +150,22 @@ cdef bint idle_is_allowed(Engine self, Round grant, int64_t now_ns) except -1:
 cdef bint idle_is_watched(Engine self) except -1:
     # Whether recalls are read by now. A thread that is only started here may find one
     # that came before, while the lease was held: the next key lingers.
-    if self.watcher is not None or self.watch is None or is_exiting:
-        return self.watcher is not None
-    self.watcher = True
+    if self.idle.watcher is not None or self.idle.watch is None or is_exiting:
+        return self.idle.watcher is not None
+    self.idle.watcher = True
     try:
-        watcher = self.watch(self, self.driver)
+        watcher = self.idle.watch(self, self.driver)
     except BaseException:
-        self.watcher = None
+        self.idle.watcher = None
         raise
-    if self.watcher is True:      # else it is over already
-        self.watcher = watcher
-    return self.driver is not None and self.watcher is not None
+    if self.idle.watcher is True:      # else it is over already
+        self.idle.watcher = watcher
+    return self.driver is not None and self.idle.watcher is not None
 
 
 cdef bint idle_take(Engine self, Round next, int64_t now_ns) noexcept:
     # Whether this acquire has a key that was idle here: it is won.
-    cdef IdleKey idle = self.idle_keys.get(next.resource)
+    cdef IdleKey idle = self.idle.keys.get(next.resource)
     if idle is None or not idle.is_idle or now_ns >= idle.until_ns or (
         self.is_closed or is_exiting or self.generation != current_generation
         or not round_may_be_given(idle.round, next, now_ns)
@@ -168,9 +197,9 @@ cdef int idle_end(Engine self, IdleKey idle, int64_t now_ns) except -1:
 cdef int idle_end_all(Engine self, int64_t now_ns) except -1:
     cdef bint collects = pass_begin()
     try:
-        for idle in list(self.idle_keys.values()):
+        for idle in list(self.idle.keys.values()):
             idle_end(self, <IdleKey>idle, now_ns)
-        self.idle_keys.clear()
+        self.idle.keys.clear()
     finally:
         pass_end(collects)
 
@@ -178,8 +207,8 @@ cdef int idle_end_all(Engine self, int64_t now_ns) except -1:
 cdef int idle_check(Engine self, int64_t now_ns) except -1:
     # A master that a connection was lost to, or that refuses our channel, tells of no
     # recall any more. Releases that were lost with it are sent though no call comes.
-    if self.deaf_epoch != self.counters.deaf_epoch:
-        self.deaf_epoch = self.counters.deaf_epoch
+    if self.idle.deaf_epoch != self.counters.deaf_epoch:
+        self.idle.deaf_epoch = self.counters.deaf_epoch
         idle_end_all(self, now_ns)
         engine_open_deferred(self, now_ns)
 
@@ -190,7 +219,7 @@ cdef int idle_replace(Engine self, object work, int64_t now_ns) except -1:
     for round in (<Batch>work).rounds if type(work) is Batch else (work,):
         if round.operation_code == OPERATION_ACQUIRE:
             for key in round.keys or (round.resource,):
-                idle = self.idle_keys.get(key)
+                idle = self.idle.keys.get(key)
                 if idle is not None:
                     idle_end(self, <IdleKey>idle, now_ns)
 

@@ -203,7 +203,7 @@ cdef bint turns_is_called(Engine self, bytes push, int64_t now_ns) except -1:
     if push.startswith(RECALL):
         resource = push[len(RECALL):]
         turns_note_contended(self, resource, now_ns)
-        idle = self.idle_keys.get(resource)
+        idle = self.idle.keys.get(resource)
         if idle is not None:
             idle_end(self, <IdleKey>idle, now_ns)
         return True
@@ -318,8 +318,8 @@ cdef bint turns_take_due(Engine self, int64_t now_ns) except -1:
         idle = <IdleKey>work
         if idle.is_idle and now_ns < idle.until_ns:
             gate_set_due(self, idle, idle.until_ns)
-        elif self.idle_keys.get(idle.round.resource) is idle:
-            del self.idle_keys[idle.round.resource]
+        elif self.idle.keys.get(idle.round.resource) is idle:
+            del self.idle.keys[idle.round.resource]
             idle_end(self, idle, now_ns)
     else:
         turn = (<Round>work).turn
@@ -405,7 +405,7 @@ cdef int turns_on_all_closed(Engine self, Round round, int64_t now_ns) except -1
 
 cdef inline bint turns_may_need_no_master(Engine self, object work) noexcept:
     # One look, for what is no lock of this process alone.
-    return len(self.queues.by_resource) > 0 or len(self.idle_keys) > 0 or (
+    return len(self.queues.by_resource) > 0 or len(self.idle.keys) > 0 or (
         type(work) is Round and (<Round>work).terms.idle_ns != 0
     )
 
@@ -418,7 +418,7 @@ cdef bint turns_hand_on(Engine self, object work, int64_t now_ns) except -1:
         return False
     round = <Round>work
     if round.operation_code == OPERATION_ACQUIRE:
-        return len(self.idle_keys) > 0 and idle_take(self, round, now_ns)
+        return len(self.idle.keys) > 0 and idle_take(self, round, now_ns)
     return (
         round.operation_code == OPERATION_RELEASE and round.lease_state is not None
         and not is_exiting      # the next thread may be stopped before it is awake
