@@ -173,7 +173,10 @@ def test_run_when_pid_1_reaps_nothing_then_the_end_of_the_group_is_seen(
     if subprocess.run([*apart, "true"], capture_output=True).returncode:
         pytest.skip("a pid namespace needs root")
     pid_1 = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
-    script = "(trap '' TERM; sleep 0.3; echo worked) & kill -TERM $PPID; wait"
+    left = (
+        "trap '' TERM; (sleep 0.3; echo worked) & trap - TERM"  # its child ignores it
+    )
+    script = f"{left}; kill -TERM $PPID; wait"
     by = (*apart, sys.executable, "-c", pid_1)
     command = start("run", KEY, "--", "sh", "-c", script, by=by)
     assert command.end() == (143, "worked\n", "")
