@@ -23,7 +23,7 @@ from .._reports.health import ping_of
 from .._reports.votes import votes_of
 from ..errors import QuorumUnreachableError
 from . import CommandError, Status
-from .connection import NEEDED, Server, ServerError, need_redis_py, shards_of
+from .connection import Server, ServerError, need_redis_py, shards_of
 from .parser import MASTERS_END, Parser, given_options, new_locks, number
 
 if TYPE_CHECKING:
@@ -163,18 +163,14 @@ class Report:
         self.findings.append(Finding(level, text))
 
     def __str__(self) -> str:
-        return f"{self.master}  {', '.join(self._facts())}"
-
-    def _facts(self) -> Iterator[str]:
-        yield self.version or "version not known"
-        if self.role is not None:
-            yield self.role
-        if self.uptime is not None:
-            yield f"up {_duration(self.uptime)}"
-        if self.latency is not None:
-            yield f"{self.latency * 1e3:.2f} ms"
-        if not self.findings:
-            yield "nothing found"
+        facts = (
+            self.version or "version not known",
+            self.role,
+            None if self.uptime is None else f"up {_duration(self.uptime)}",
+            None if self.latency is None else f"{self.latency * 1e3:.2f} ms",
+            None if self.findings else "nothing found",
+        )
+        return f"{self.master}  {', '.join(filter(None, facts))}"
 
 
 def _duration(seconds: int) -> str:
@@ -248,57 +244,45 @@ def _look(endpoint: Endpoint, report: Report, max_ttl: float | None) -> None:
     try:
         need_redis_py()
         shards = shards_of(endpoint)
-        for node, tag in shards:
-            with Server(node) as server:
-                found = [*_findings(server, node, tag, report, max_ttl)]
-            for finding in found:
-                if endpoint.seeds and finding.level is not Level.NOTE:
-                    text = f"{node.name.removeprefix('cluster:')}: {finding.text}"
-                    finding = Finding(finding.level, text)
-                if finding not in report.findings:
-                    report.findings.append(finding)
         if endpoint.seeds:
             report.role = f"cluster of {len(shards)} primaries"
-    except CommandError:
-        report.add(f"its disk, memory and clock are not known: that {NEEDED}")
-    except ServerError as error:
-        report.add(str(error))
+        for node, tag in shards:
+            place = f"{node.name.removeprefix('cluster:')}: " if endpoint.seeds else ""
+            with Server(node) as server:
+                for level, text in _findings(server, node, tag, report, max_ttl):
+                    shown = text if level is Level.NOTE else f"{place}{text}"
+                    if Finding(level, shown) not in report.findings:
+                        report.add(shown, level)
+    except (CommandError, ServerError) as error:
+        report.add(f"its disk, memory and clock are not known: {error}")
 
 
 def _findings(
     server: Server, node: Endpoint, tag: str, report: Report, max_ttl: float | None
-) -> Iterator[Finding]:
-    try:
-        info = ServerInfo(server.ask("INFO"))
-    except ServerError as error:
-        text = f"{error}: persistence and eviction are not known; grant its user +info"
-        yield Finding(Level.ADVICE, text)
-        return
-    if info.refusal() is not None:  # a client reports it
+) -> Iterator[tuple[Level, str]]:
+    info = ServerInfo(_told(server, "INFO"))
+    if not info.fields:
+        text = "does not tell what it is (INFO), nor what it keeps; grant its user "
+        yield Level.ADVICE, f"{text}+info"
+    if not info.fields or info.refusal() is not None:  # a client reports it
         return
     name = "Valkey" if "valkey_version" in info.fields else "Redis"
     report.version = f"{name} {info.version}"
-    report.clock_offset = _clock_offset(server)
+    began, now = time.time(), _told(server, "TIME")
+    if now is not None:
+        ahead = int(now[0]) + int(now[1]) / 1e6 - (began + time.time()) / 2
+        report.clock_offset = ahead
     has_max_ttl = bool(max_ttl) or report.fails_over
     for text in (
         *_of_state(info, OLDEST[name], report.clock_offset or 0),
         *_of_memory(server, info, tag, has_max_ttl),
     ):
         is_note = text.startswith("does not tell its appendfsync")
-        yield Finding(Level.NOTE if is_note else Level.ADVICE, text)
+        yield Level.NOTE if is_note else Level.ADVICE, text
     if tag and _told(server, "ASKING") is None:
-        text = "leases whose key has moved are lost: grant +asking"
-        yield Finding(Level.ADVICE, text)
+        yield Level.ADVICE, "leases whose key has moved are lost: grant +asking"
     if node.failover_ns != 0:
-        text = _cost_of_failover(server, info, node, max_ttl)
-        yield Finding(Level.NOTE, text)
-
-
-def _clock_offset(server: Server) -> float | None:
-    began, told = time.time(), _told(server, "TIME")
-    if told is None:
-        return None
-    return int(told[0]) + int(told[1]) / 1e6 - (began + time.time()) / 2
+        yield Level.NOTE, _cost_of_failover(server, info, node, max_ttl)
 
 
 def _told(server: Server, *words: str) -> Any:

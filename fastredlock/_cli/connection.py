@@ -10,7 +10,7 @@ from .._options.masters import Endpoint
 from . import CommandError, Status
 
 TIMEOUT = 2.0  # s; for a connection, and for each reply
-NEEDED = "needs redis-py: pip install 'fastredlock[cli]'"
+NEEDED = "this needs redis-py: pip install 'fastredlock[cli]'"
 
 
 class ServerError(Exception):
@@ -83,7 +83,7 @@ def need_redis_py() -> None:
     try:
         import redis  # noqa: F401
     except ImportError:
-        raise CommandError(f"this command {NEEDED}", Status.SYSTEM) from None
+        raise CommandError(NEEDED, Status.SYSTEM) from None
 
 
 def shards_of(endpoint: Endpoint) -> list[tuple[Endpoint, str]]:
