@@ -281,19 +281,28 @@ def _settings_of_url(url: str) -> dict[str, object]:
         named = f"scheme {scheme!r}" if is_named else "no scheme"
         advice = next((_ADVICE[word] for word in _ADVICE if word in scheme), "")
         raise ConfigurationError(
-            f"URL has {named}{advice if is_named else ''}; allowed: redis, rediss, "
-            "unix, redis+sentinel, rediss+sentinel, redis+cluster, rediss+cluster, as "
-            "in redis://localhost:6379"
+            f"URL has {named}{advice if is_named else ''}; allowed: "
+            f"{', '.join(_SCHEMES)}, as in redis://localhost:6379"
         )
     ends = (at for at, char in enumerate(remainder) if char in "/?#")
     end = next(ends, len(remainder))
     authority, tail = remainder[:end], remainder[end:]
-    _refuse_slipped_credentials(tail, is_path_alone=scheme == "unix" and not authority)
+    is_path_alone = scheme == "unix" and not authority
+    if "#" in tail or ("@" in tail and not is_path_alone):
+        raise ConfigurationError(
+            "URL has a '#', or an '@' behind the host: in a user name, a password and "
+            "an option write / ? # @ as %2F %3F %23 %40"
+        )
     userinfo, _, address = authority.rpartition("@")
     username, _, password = userinfo.partition(":")
     path, _, query = tail.partition("?")
+    if scheme == "unix" and address:
+        raise ConfigurationError(
+            "unix URL has a host: allowed are unix:///path and unix://user:password@/path"
+        )
+    place: dict[str, object]
     if scheme == "unix":
-        place = _socket_place(address, path)
+        place = {"unix_socket_path": _decoded("unix socket path", path)}
     elif scheme.endswith("+sentinel"):
         place = _service_place(address, path)
     elif scheme.endswith("+cluster"):
@@ -311,22 +320,6 @@ def _settings_of_url(url: str) -> dict[str, object]:
         "password": _decoded("password", password),
         **_options(query),
     }
-
-
-def _refuse_slipped_credentials(tail: str, *, is_path_alone: bool) -> None:
-    if "#" in tail or ("@" in tail and not is_path_alone):
-        raise ConfigurationError(
-            "URL has a '#', or an '@' behind the host: in a user name, a password and "
-            "an option write / ? # @ as %2F %3F %23 %40"
-        )
-
-
-def _socket_place(address: str, path: str) -> dict[str, object]:
-    if address:
-        raise ConfigurationError(
-            "unix URL has a host: allowed are unix:///path and unix://user:password@/path"
-        )
-    return {"unix_socket_path": _decoded("unix socket path", path)}
 
 
 def _place(address: str, path: str) -> dict[str, object]:
@@ -376,11 +369,8 @@ def _options(query: str) -> dict[str, object]:
         if not equals or option not in known:
             # Behind a raw '&' of a password is its second half, no option.
             is_name = not option.strip(_LETTERS + "_")
-            named = (
-                repr(option)
-                if equals and is_name and "password" not in query
-                else "(not shown)"
-            )
+            is_shown = equals and is_name and "password" not in query
+            named = repr(option) if is_shown else "(not shown)"
             raise ConfigurationError(
                 f"URL has an unknown option {named}; allowed: {', '.join(_URL_OPTIONS)}"
             )
@@ -501,14 +491,10 @@ def _sentinels(settings: Mapping[str, object]) -> Sentinels | None:
         raise ConfigurationError(
             "service_name must not be empty, nor have a host, port or socket beside it"
         )
-    options = {
-        **kwargs,
-        **{
-            name.removeprefix("sentinel_"): value
-            for name, value in settings.items()
-            if name in OF_SENTINELS
-        },
-    }
+    options = dict(kwargs)
+    for name in OF_SENTINELS:
+        if name in settings:
+            options[name.removeprefix("sentinel_")] = settings[name]
     try:  # a bad value is an error here, before any I/O
         tls = _tls(options)
     except ConfigurationError as error:

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ._local import LocalMasters, command
+from ._local import LocalMasters, Service, command
 
 SLOTS = 16384
-_READY_TIMEOUT = 60.0  # s
 _FAILOVER_TIMEOUT = 6.0  # s, of one that is given up: CLUSTER_MF_TIMEOUT, 5 s
 _BUS_OFFSET = 10_000  # of the cluster bus: behind the ports of servers
 
 
-class LocalCluster:
+class LocalCluster(Service):
     """Start `primaries` private servers as a cluster, each with so many `replicas`.
 
     Block until all of them agree, which takes some seconds. `url` is for FastRedlock.
@@ -195,23 +194,6 @@ class LocalCluster:
         return all("cluster_state:ok" in each for each in infos) and all(
             "master_link_status:up" in each for each in links
         )
-
-    def _await(self, is_true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _READY_TIMEOUT
-        while not is_true():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no agreement within {_READY_TIMEOUT:g} s")
-            time.sleep(0.02)
-
-    def close(self) -> None:
-        """Kill all of them, and block until that is done."""
-        self._open.close()
-
-    def __enter__(self) -> LocalCluster:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _has_slot(line: str, slot: int) -> bool:

@@ -21,16 +21,17 @@ import signal
 import socket
 import time
 import weakref
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, suppress
 
 # Not os': gevent's knows nothing of a child that is stopped.
 from posix import posix_spawn, waitpid
-from typing import Any
+from typing import Any, Self
 
 from hiredis import pack_command
 
 _START_TIMEOUT = 20.0  # seconds; a server needs 10 ms, a loaded CI machine far more
+_READY_TIMEOUT = 60.0  # seconds; sentinels tell each other of themselves every 2 s
 _LONGEST_TMP = 70  # bytes; a unix socket path may have 103 (macOS) or 107 (Linux)
 
 # Below the ranges from which Linux and macOS draw the ports of outgoing connections:
@@ -337,6 +338,29 @@ def _spawn(argv: list[str], stdin: tuple[object, ...], log: str, group: int) -> 
     return posix_spawn(
         argv[0], argv, os.environ, file_actions=files, setpgroup=group, setsigmask=[]
     )
+
+
+class Service:
+    """Servers that work together, and end together."""
+
+    _open: ExitStack
+
+    def _await(self, is_true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_TIMEOUT
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no agreement within {_READY_TIMEOUT:g} s")
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Kill all of them, and block until that is done."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
 
 def _answers(path: str) -> bool:

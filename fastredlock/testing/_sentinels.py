@@ -10,18 +10,16 @@ network that has fallen into two.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ._local import LocalMasters, Server, command
+from ._local import LocalMasters, Server, Service, command
 
-_READY_TIMEOUT = 30.0  # s; sentinels tell each other of themselves every 2 s
 _SECRET = "local"  # of users on loopback
 
 
-class LocalSentinels:
+class LocalSentinels(Service):
     """Start a private primary with `replicas`, and `sentinels` that watch it.
 
     Block until each sentinel knows the others and all replicas, which takes some
@@ -71,7 +69,7 @@ class LocalSentinels:
             self.sentinels: LocalMasters = stack.enter_context(
                 _Sentinels(sentinels, options=watch, server=server)
             )
-            self._await_agreement()
+            self._await(self._agree)
             self._open = stack.pop_all()
         places = ",".join(f"127.0.0.1:{port}" for port in self.sentinels.ports)
         self.url: str = f"redis+sentinel://:{_SECRET}@{places}/{name}"
@@ -127,13 +125,6 @@ class LocalSentinels:
     def _ask(self, i: int, what: str) -> str:
         return _command(self.sentinels, i, "SENTINEL", what, self.name)
 
-    def _await_agreement(self) -> None:
-        deadline = time.monotonic() + _READY_TIMEOUT
-        while not self._agree():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no agreement within {_READY_TIMEOUT:g} s")
-            time.sleep(0.02)
-
     def _agree(self) -> bool:
         replicas, count = len(self.servers.ports) - 1, len(self.sentinels.ports)
         seen = (_command(self.sentinels, i, "INFO", "sentinel") for i in range(count))
@@ -145,16 +136,6 @@ class LocalSentinels:
                 for i in range(count)
             )
         )
-
-    def close(self) -> None:
-        """Kill all of them, and block until that is done."""
-        self._open.close()
-
-    def __enter__(self) -> LocalSentinels:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class _Sentinel(Server):
