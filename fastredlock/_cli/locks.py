@@ -24,7 +24,7 @@ from .._options.keys import OWN, RESERVED, used_in
 from .._options.masters import Endpoint, parse_masters
 from .._options.scripts import INSPECT, with_prefix, with_tags
 from .._options.settings import TAKES_NO_LOCKS
-from .._reports.votes import MasterVote, reading_of
+from .._reports.votes import MasterVote, holder_of
 from . import CommandError, Status
 from .connection import Server, ServerError, need_redis_py, shards_of
 from .holding import Holding, Slots, lock_or_slots
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 MOST = 1000  # locks in a list
 COUNT = 1000  # keys that a server looks at in one step
 INSPECTED = 250  # keys of one script: a server does nothing else meanwhile, 1 ms
-UNREAD = (b"", Vote.PENDING, None, None, None)
 
 _ERRORS = f"""\
   {Status.USAGE:<4} wrong arguments
@@ -227,7 +226,12 @@ def list_(words: Sequence[str]) -> int:
         lines: Iterator[str] = map(show, found)
         if asked.oldest_first:  # of many, texts alone are kept
             lines = (line for _, line in sorted((_left_ms(x), show(x)) for x in found))
-        has_more = (_stream_json if asked.json else _stream)(scan, lines, asked.most)
+        if asked.json:
+            has_more = _stream_json(scan, lines, asked.most)
+        else:
+            for line in islice(lines, asked.most):
+                print(line)
+            has_more = next(lines, None) is not None
     for name, failure in scan.failures.items():
         print(f"{parser.prog}: {name}: {failure}", file=sys.stderr)
     if has_more:
@@ -259,14 +263,8 @@ def _json_line(holding: Holding) -> str:
     return json.dumps(holding.as_json())
 
 
-def _stream(scan: Scan, lines: Iterator[str], most: int) -> bool:
-    """Print so many at most; return whether there are more."""
-    for line in islice(lines, most):
-        print(line)
-    return next(lines, None) is not None
-
-
 def _stream_json(scan: Scan, lines: Iterator[str], most: int) -> bool:
+    """Print so many at most; return whether there are more."""
     begin = '{"locks": ['
     for line in islice(lines, most):
         print(begin, line, sep="\n", end="")
@@ -318,19 +316,13 @@ class Scan:
 
     def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
         votes: dict[str, MasterVote] = {}  # of a cluster, that of the key's node
-        read: tuple[bytes | None, Vote, str | None, str | None, str | None] = UNREAD
         for master, reply in zip(self._masters, replies, strict=True):
-            if not isinstance(reply, list):
+            if isinstance(reply, list):
+                vote = Vote.GRANTED if reply[0] is None else Vote.TAKEN
+                votes[master.name] = holder_of(MasterVote(master.name, vote), *reply)
+            else:
                 failed = MasterVote(master.name, Vote.FAILED, str(reply))
                 votes.setdefault(master.name, failed)
-                continue
-            value, remaining_ms, waiting = reply
-            if value != read[0]:  # masters mostly have the same
-                vote = Vote.GRANTED if value is None else Vote.TAKEN
-                read = value, vote, *reading_of(value)
-            _, vote, text, token_hash, owner = read
-            here = token_hash, remaining_ms, None if waiting < 0 else waiting, owner
-            votes[master.name] = MasterVote(master.name, vote, text, None, *here)
         return Holding(_text(name.removeprefix(self._prefix)), [*votes.values()])
 
 
