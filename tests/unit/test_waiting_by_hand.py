@@ -32,7 +32,6 @@ from tests.support.gate_by_hand import (
     Gates,
     subscribed,
 )
-from tests.support.queue_table import queue_mistakes
 from tests.support.rounds import attempts_of
 from tests.support.waiters import gate_of
 
@@ -732,18 +731,3 @@ def test_waiter_for_both_when_it_has_left_then_no_time_opens_a_place_of_its() ->
     assert not one.is_opened
     tell(gates)
     assert one.is_opened
-
-
-def test_waiters_for_both_when_one_tries_among_many_then_no_empty_queue_is_asked() -> (
-    None
-):
-    """Seen: a crash. A try took a place out of a queue that was to be asked about."""
-    gates, mistakes = Gates(), queue_mistakes()
-    rounds = [wait_for_both(gates)]
-    for _ in range(60):  # 15 s
-        if rounds[-1].is_finished:
-            rounds.append(wait_for_both(gates, rounds[-1].places))
-        asked_about(gates)
-        gates.pass_time(250 * MS)
-    assert 5 < len(rounds) <= 60
-    assert queue_mistakes() == mistakes
