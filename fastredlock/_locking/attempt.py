@@ -33,6 +33,7 @@ from .._core import (
     Vote,
     draw_fraction,
     has_quorum,
+    is_foreign,
     running_loop,
 )
 from .._options.retry import Retry, delay_of
@@ -317,7 +318,7 @@ class ForeignKeys:
             yield round
             votes = holders_of(engine, round)
             voting = engine.electorate
-            if not has_quorum((not is_foreign(vote) for vote in votes), voting):
+            if not has_quorum((not has_no_lock(vote) for vote in votes), voting):
                 self._due_ns[key] = 0  # the next caller gets the error at once
                 elapsed = (round.closed_ns - began_ns) / 1e9
                 raise ForeignKeyError(resource, votes, taken.attempt, elapsed)
@@ -326,10 +327,10 @@ class ForeignKeys:
                 warn_once(STAYS, printable(resource))
 
 
-def is_foreign(vote: MasterVote) -> bool:
+def has_no_lock(vote: MasterVote) -> bool:
     """Return whether the key on this master is no lock."""
     if vote.vote is Vote.FAILED:
-        return (vote.text or "").startswith("WRONGTYPE")
+        return is_foreign(vote.text or "")
     return vote.vote is Vote.TAKEN and (vote.token_hash is None or vote.text == EMPTY)
 
 

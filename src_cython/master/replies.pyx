@@ -413,7 +413,7 @@ cdef int connection_on_failed_reply(
     if (
         round.operation_code == OPERATION_ACQUIRE
         or round.operation_code == OPERATION_PING
-    ) and "WRONGTYPE" not in text and (
+    ) and FOREIGN not in text and (
         text_has(text, OF_STATE)
         or entry.form != FORM_GATE and text_is_of_command(text)
     ):

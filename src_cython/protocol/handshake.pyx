@@ -310,7 +310,7 @@ cdef tuple OF_ALL = (
 # Redis 7), or of a key.
 cdef tuple OF_STATE = (
     "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
-    "stale replica", "CLUSTERDOWN", "cluster is down", "non local key", "WRONGTYPE",
+    "stale replica", "CLUSTERDOWN", "cluster is down", "non local key", FOREIGN,
 )
 
 

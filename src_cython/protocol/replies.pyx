@@ -20,6 +20,7 @@
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1, 3 or 5, n > 0]  GRANTED
 #   REPLY_OF_FENCED_TURN  [0, 2 or 4, 0]      TAKEN
+#   any              WRONGTYPE    FAILED     another's: no lock, or no queue (FOREIGN)
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
 #
@@ -32,6 +33,7 @@ from hiredis import ProtocolError, Reader, ReplyError
 cdef object INCOMPLETE = object()
 
 cdef str KEY_GONE_OR_TAKEN = "gone or taken"      # of an EXTEND that is TAKEN
+cdef str FOREIGN = "WRONGTYPE"      # at its begin; in a script's, before Redis 7
 
 cdef enum:
     SHOWN_REPLY_LENGTH = 200     # a script error of Redis 6 has its cause at its end
@@ -234,6 +236,11 @@ cdef bint reply_is_error(object reply) noexcept:
 cdef str reply_error(object error):
     # The text of an error reply: str(error), but CPython runs signal handlers in that.
     return <str?>error.args[0]
+
+
+def is_foreign(str text not None):
+    """Return whether a failed vote has this text because its key is no lock."""
+    return FOREIGN in text
 
 
 cdef str reply_text(object reply):

@@ -571,7 +571,7 @@ cdef int gate_on_queue_refused(
         if connection.restart_guard.failover_ns == 0 or not text_is_passing(text):
             report_warned(connection.report, [
                 f"callers cannot wait in turn for a resource here ({text}), and poll "
-                "instead" + (QUEUE_OF_ANOTHER if "WRONGTYPE" in text else "")
+                "instead" + (QUEUE_OF_ANOTHER if FOREIGN in text else "")
             ])
         wait_queues_remember(self.queues.polled_ns, queue.resource, now_ns + POLLED_NS)
     return gate_stop_waiting(self, queue, now_ns)
