@@ -31,7 +31,9 @@ include "round/electorate.pyx"          # who votes, and what is a quorum       
 include "waiting/queue.pyx"             # who waits here, and for which turn      [pure]
 include "round/key.pyx"                 # what is locked: a key, a slot           [pure]
 include "round/fencing.pyx"             # the number of a grant                   [pure]
+include "round/tokens.pyx"              # when a given token is used again        [pure]
 include "round/round.pyx"               # one command to all masters; verdict     [pure]
+include "round/batch.pyx"               # many rounds of one caller               [pure]
 include "round/local.pyx"               # what this process decides alone         [pure]
 
 include "protocol/commands.pyx"         # operation x kind -> script -> RESP      [pure]

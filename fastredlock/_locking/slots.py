@@ -103,7 +103,6 @@ class Permit:
     __slots__ = ("_driver", "_round", "resource")
 
     def __init__(self, lease: BaseLease) -> None:
-        lease._round.is_shown = True  # so nobody is warned that it is not released
         self._driver, self._round = lease._driver, lease._round
         self.resource: Resource = lease.resource
 

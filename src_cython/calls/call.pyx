@@ -335,8 +335,6 @@ cdef class AcquireCall(Call):
             if first is None:
                 self.round = first = acquire_first_try(self)
                 if first is not None:
-                    first.attempt = 1
-                    first.began_ns = self.began_ns
                     return acquire_end(self) if first.is_finished else first
             elif first.verdict_code == VERDICT_WON:
                 return acquire_end(self)
@@ -452,6 +450,7 @@ cdef Round acquire_first_try(AcquireCall self):
             engine.electorate,
         )
         if idle_take(engine, round, fields_now_ns(driver)):
+            round_set_caller(round, 1, self.began_ns, 0)
             return round
     waits = timeout_ns != 0 and type(key) is not tuple and (
         engine_is_contended(engine, key, self.began_ns)
@@ -469,13 +468,13 @@ cdef Round acquire_first_try(AcquireCall self):
         else tokens_draw(driver.token_source),
         terms,
     )
-    round.left_ns = timeout_ns      # as time_for_round
-    if timeout_ns > 0:
-        round.left_ns = max(timeout_ns, round_last_ns(terms, engine.round_trip_ns))
     if waits:
-        round.turn = turn_new(
+        round_wait_in_turn(round, turn_new(
             self.began_ns, False, -1 if timeout_ns < 0 else self.began_ns + timeout_ns
-        )
+        ))
+    if timeout_ns > 0:      # as time_for_round
+        timeout_ns = max(timeout_ns, round_last_ns(terms, engine.round_trip_ns))
+    round_set_caller(round, 1, self.began_ns, timeout_ns)
     return round
 
 

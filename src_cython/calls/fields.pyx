@@ -204,7 +204,7 @@ cdef class LeaseFields(Registered):
         self._round = round
 
     def _new_release(self):
-        return fields_new_release(self, (<DriverFields?>self._driver).engine)
+        return fields_new_release(self)
 
     @property
     def _valid_until_ns(self):
@@ -231,24 +231,22 @@ cdef Terms fields_terms(DriverFields driver, object ttl):
     return <Terms>last[1]
 
 
-cdef Round fields_new_release(LeaseFields lease, Engine engine):
+cdef Round fields_new_release(LeaseFields lease):
     # Its release; of a lease that stays (at_least), what lets its key expire by then.
     cdef Round grant = lease._round, last
     cdef ValidityFields validity = grant.lease_state
     cdef int64_t left_ns = 0
     if validity is None:
-        return engine_new_release(engine, grant, grant.terms)
+        return round_new_release(grant, grant.terms, grant.may_hold)
     if validity.stays_until_ns != 0:
         left_ns = validity.stays_until_ns
         left_ns -= fields_now_ns(<DriverFields?>lease._driver)
     if left_ns > 0:
         ttl_ms = -(-left_ns // NS_PER_MS)
-        last = engine_new_extension(
-            engine, grant, Terms(ttl_ms, 0, grant.terms.timeout_ns)
-        )
+        last = round_new_extension(grant, Terms(ttl_ms, 0, grant.terms.timeout_ns))
         last.is_released = True
         return last
-    return engine_new_release(engine, grant, validity.longest_terms)
+    return round_new_release(grant, validity.longest_terms, grant.may_hold)
 
 
 def running_loop():
@@ -399,7 +397,7 @@ cdef bint fields_is_dropped(LeaseFields lease) except -1:
     cdef Round grant = lease._round
     if grant is None or is_exiting or grant.generation != current_generation or (
         not grant.is_opened or grant.is_released or grant.is_rolled_back
-        or grant.is_shown or grant.token_uses is not None
+        or grant.is_shown or grant.token_uses is not None or grant.terms.is_of_rate
         or not isinstance(lease._driver, DriverFields)
         or grant.lease_state is not None
         and (<ValidityFields?>grant.lease_state).was_kept
@@ -455,7 +453,7 @@ def begin_releases(DriverFields driver not None, list leases not None, unknown):
             rounds.append(None)
         else:
             left_ns.append(fields_left_ns(<LeaseFields?>lease, driver))
-            rounds.append(fields_begin_release(lease, driver.engine, unknown))
+            rounds.append(fields_begin_release(lease, unknown))
     return rounds, left_ns
 
 
@@ -468,15 +466,14 @@ def observe_releases(
             driver.observer.on_end(lease, left)
 
 
-cdef Round fields_begin_release(LeaseFields lease, Engine engine, object unknown):
+cdef Round fields_begin_release(LeaseFields lease, object unknown):
     # `unknown`: its status from now on, until a quorum has confirmed the release.
-    cdef Round release, grant = lease._round
+    cdef Round grant = lease._round
     if lease._status is not None or grant.lease_state is not None or (
         grant.generation != current_generation
     ):
         return lease._begin_release()
-    release = engine_new_release(engine, grant, grant.terms)
-    release.lease_state = grant      # it may be handed on
+    release = round_new_release(grant, grant.terms, grant.may_hold)
     lease._status = unknown
     return release
 

@@ -32,7 +32,7 @@ cdef class ReleaseCall(Call):
             self.is_begun = True
             if driver.observer is not no_observer:
                 self.left_ns = fields_left_ns(lease, driver)
-            self.round = fields_begin_release(lease, driver.engine, lease._unknown)
+            self.round = fields_begin_release(lease, lease._unknown)
             if self.round is None:
                 self.value = lease._gone
             return self.round
@@ -72,7 +72,7 @@ cdef int release_send(ReleaseCall self) except -1:
     ):
         return 0
     if self.round is None:
-        self.round = fields_new_release(lease, self.driver.engine)
+        self.round = fields_new_release(lease)
     lease._status = lease._unknown
     return call_abandon(self, self.round)
 
@@ -115,7 +115,7 @@ cdef class ExitCall(ReleaseCall):
         until_ns = fields_until_ns(lease)
         if self.left_ns == 0 and until_ns > 0:
             self.overrun_ns = fields_now_ns(self.driver) - until_ns
-        self.round = fields_begin_release(lease, self.driver.engine, lease._unknown)
+        self.round = fields_begin_release(lease, lease._unknown)
         return exit_end(self, lease._gone) if self.round is None else self.round
 
     cdef int give_up(self) except -1:

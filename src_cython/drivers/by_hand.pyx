@@ -243,7 +243,7 @@ cdef class QueueByHand:
         cdef Turn turn = turn_new(since_ns, False)
         self.last_number += 1
         turn.number = self.last_number
-        round.turn = turn
+        round_wait_in_turn(round, turn)
         wait_queue_add(self.queue, round)
         return round
 
@@ -264,5 +264,5 @@ cdef class QueueByHand:
     def close(self, Round round not None, int verdict, int gate_reply):
         """End a round that was opened; return the action."""
         (<Turn>round.turn).gate_reply = gate_reply
-        round.verdict_code = verdict
+        round_close(round, verdict, 0)
         return wait_queue_close(self.queue, round)

@@ -46,8 +46,7 @@ cdef class Engine:
     cdef WaitQueues queues                 # of rounds that wait for their turn
     cdef TokenSource token_source          # of rounds that drew none; or None
     cdef int64_t quorum_lost_ns            # when; 0: there is one, as far as is known
-    cdef dict token_uses                   # (key, token): TokenUse; None: own tokens
-    cdef Py_ssize_t sweep_at               # uses, from how many on they are looked at
+    cdef TokenUses token_uses              # None: tokens are our own
     cdef Fences fences                     # numbers of grants
     cdef readonly IdleKeys idle            # keys
     cdef public int64_t cohort_ns          # how long a lease is handed on; 0: never
@@ -84,7 +83,7 @@ cdef class Engine:
         self.key_prefix = key_prefix or None
         self.connect_timeout_ns = connect_timeout_ns
         self.generation = current_generation
-        self.token_uses = {} if tokens_are_given else None
+        self.token_uses = TokenUses() if tokens_are_given else None
         self.servers_may_be_same = servers_may_be_same
         self.has_tls = any(tls_contexts) or any(preparers)
         self.queues = wait_queues_new(b"%016x" % jitter_seed)
@@ -208,9 +207,7 @@ cdef class Engine:
         cdef Round round
         round_check_operation(operation)
         round = engine_new_round(self, operation, keys, token, terms)
-        round.attempt = attempt
-        round.began_ns = began_ns
-        round.left_ns = left_ns
+        round_set_caller(round, attempt, began_ns, left_ns)
         return round
 
     def new_inspection(self, Round round not None):
@@ -260,8 +257,7 @@ cdef class Engine:
         cdef Round round = round_new(
             OPERATION_INSPECT, b"-", b"-", Terms(0, 0, 0), self.electorate
         )
-        round.is_connecting = True
-        round.left_ns = -1
+        round_set_connecting(round, False, -1)
         return round
 
     def new_ping(self, bytes key not None, Terms terms not None, int64_t left_ns):
@@ -270,19 +266,17 @@ cdef class Engine:
         ends after left_ns at the latest; connections get what terms.timeout_ns leaves
         of that."""
         cdef Round round = self.new_round(OPERATION_INSPECT, key, b"-", terms)
-        round.operation_code = OPERATION_PING      # nobody else can make one
-        round.is_connecting = True
-        round.left_ns = left_ns
+        round_set_connecting(round, True, left_ns)
         return round
 
     def new_extension(self, Round lease not None, Terms terms not None):
         """Make the round that extends what an ACQUIRE round took."""
-        return engine_new_extension(self, lease, terms)
+        return round_new_extension(lease, terms)
 
     def new_release(self, Round lease not None, Terms terms not None):
         """Make the round that releases what an ACQUIRE round took: from now on no
         extension of it is sent."""
-        return engine_new_release(self, lease, terms)
+        return round_new_release(lease, terms, lease.may_hold)
 
     def new_adopted(
         self, keys not None, bytes token not None, Terms terms not None,
@@ -291,14 +285,9 @@ cdef class Engine:
         """Make an ACQUIRE round for what another process took. fence: its number; 0:
         not known. now_ns: when it was adopted."""
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
-        if fence:
-            adopted.fencing = fencing_new(self.vote_count, 0, 0)
-            adopted.fencing.fence = fence
-        adopted.token = token      # as it is, also where ours begin with our name
-        adopted.closed_ns = now_ns
-        adopted.may_hold = self.electorate.members
+        round_on_adopted(adopted, token, fence, now_ns)
         if self.token_uses is not None:
-            adopted.token_uses = engine_token_uses(self, adopted)
+            token_uses_take(self.token_uses, adopted)
             token_uses_hold(adopted, now_ns)
         return adopted
 
@@ -315,7 +304,6 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
             OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
             engine.electorate,
         )
-        round.attempt = 1
-        round.began_ns = began_ns
+        round_set_caller(round, 1, began_ns, 0)
         rounds.append(round)
     return Batch(rounds)

@@ -16,9 +16,7 @@ cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
         wait_queue_remove(turn.queue, round)
         turn.queue.due_ns = now_ns
         wait_queues_add_due(self.queues, now_ns, turn.queue)
-    round.is_submitted = True
-    if round.verdict_code == VERDICT_OPEN:
-        round.closed_list = self.closed
+    round_submit(round, self.closed)
     return round_give_up(round, "interrupted", now_ns)
 
 
@@ -46,57 +44,19 @@ cdef inline object engine_keys(Engine self, object keys):
 cdef Round engine_new_round(
     Engine self, int operation, object keys, bytes token, Terms terms
 ):
-    cdef Round round
     name = engine_keys(self, keys)
     if type(name) is tuple:
         check_keys(name)
         if operation == OPERATION_INSPECT:
             raise ValueError("keys are inspected one by one")
-        round = round_new(operation, name[0], token, terms, self.electorate)
-        round.keys = name
-        round.kind = KIND_SEVERAL
-    elif type(keys) is Permits:
-        round = round_new(operation, name, token, terms, self.electorate)
-        round.kind = KIND_SLOT
-        round.permits = (<Permits>keys).count
-    else:
-        if terms.idle_ns and operation == OPERATION_ACQUIRE:
-            token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
-        round = round_new(operation, name, token, terms, self.electorate)
-    return round
-
-
-cdef Round engine_round_of_lease(Engine self, int operation, Round lease, Terms terms):
-    cdef Round round = round_new(
-        operation, lease.resource, lease.token, terms, self.electorate
-    )
-    round.keys = lease.keys
-    round.kind = lease.kind
-    round.permits = lease.permits
-    round.token_uses = lease.token_uses
-    return round
-
-
-cdef Round engine_new_extension(Engine self, Round lease, Terms terms):
-    cdef Round extension = engine_round_of_lease(self, OPERATION_EXTEND, lease, terms)
-    extension.lease_state = lease
-    lease.extensions += 1
-    extension.extensions = lease.extensions
-    return extension
-
-
-cdef Round engine_new_release(Engine self, Round lease, Terms terms):
-    # Of two, by two threads or after one that was unconfirmed, either may be sent late:
-    # from the second on it is not handed on. Before the token is read.
-    cdef Round release
-    lease.is_shown |= lease.is_released
-    lease.is_released = True
-    release = engine_round_of_lease(self, OPERATION_RELEASE, lease, terms)
-    release.may_hold = lease.may_hold
-    for use in release.token_uses or ():
-        (<TokenUse>use).release = release
-        (<TokenUse>use).until_ns = 0
-    return release
+        return round_of_keys(operation, name, token, terms, self.electorate)
+    if type(keys) is Permits:
+        return round_of_slots(
+            operation, name, (<Permits>keys).count, token, terms, self.electorate
+        )
+    if terms.idle_ns and operation == OPERATION_ACQUIRE:
+        token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
+    return round_new(operation, name, token, terms, self.electorate)
 
 
 cdef int engine_end_batch(Engine self, Batch batch) except -1:
@@ -490,8 +450,8 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         if engine_is_over_given(self, round, now_ns):
             return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
         return engine_queue(self, round, <uint64_t>-1, False, now_ns)
-    engine_sweep_token_uses(self, now_ns)
-    round.token_uses = engine_token_uses(self, round)
+    token_uses_sweep(self.token_uses, now_ns)
+    token_uses_take(self.token_uses, round)
     for use in round.token_uses:
         if round_is_tried(use.open):
             return engine_withhold_all(self, round, VOTE_TAKEN, TRIED_HERE, now_ns)
@@ -506,8 +466,7 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         not electorate_wins(self.electorate, ~(late | unsettled))
     ):
         return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
-    for use in round.token_uses:
-        use.open = round
+    token_uses_open(round)
     engine_queue(self, round, ~late, False, now_ns)
     for master in self.masters:
         if set_has(late, master.vote):
@@ -524,10 +483,7 @@ cdef bint engine_is_over_given(Engine self, Round round, int64_t now_ns) except 
         token_uses_hold(round, now_ns)
     for use in round.token_uses or ():
         if round_is_tried(use.open):
-            use.open.is_rolled_back = True
-            if round.operation_code == OPERATION_RELEASE:
-                round.may_hold |= use.open.may_hold
-            round_give_up(use.open, HELD_HERE, now_ns, VERDICT_TAKEN)
+            round_take_over(round, use.open, HELD_HERE, now_ns)
     return False
 
 
@@ -540,33 +496,6 @@ cdef int engine_withhold_all(
     round.is_withheld = True
     for i in range(self.vote_count):
         round_on_vote(round, i, vote, text, False, now_ns)
-
-
-cdef tuple engine_token_uses(Engine self, Round round, bint is_granted=False):
-    # The use of each pair: the last one, or as it is granted a new one.
-    cdef TokenUse use
-    uses = []
-    for key in round.keys or (round.resource,):
-        use = self.token_uses.get((key, round.token))
-        if use is None or is_granted:
-            use = TokenUse.__new__(TokenUse)
-            self.token_uses[key, round.token] = use
-        uses.append(use)
-    return tuple(uses)
-
-
-cdef int engine_sweep_token_uses(Engine self, int64_t now_ns) except -1:
-    # Forget those of which no key can exist; costs a share of each new one.
-    cdef TokenUse use
-    if len(self.token_uses) < self.sweep_at:
-        return 0
-    for pair, use in list(self.token_uses.items()):
-        if now_ns >= use.until_ns and not (
-            round_is_tried(use.open) or token_use_unsettled(use, now_ns)
-        ):
-            use.is_over = True      # its lease may still be released: it is gone
-            del self.token_uses[pair]
-    self.sweep_at = max(<Py_ssize_t>SWEEP_AT_LEAST, 2 * len(self.token_uses))
 
 
 # --- fences ---------------------------------------------------------------------------

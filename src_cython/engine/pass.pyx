@@ -10,8 +10,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     try:
         if round.is_opened or round.is_finished:      # withdrawn meanwhile
             return 0
-        round.is_submitted = True
-        round.closed_list = self.closed
+        round_submit(round, self.closed)
         if round.turn is not None and not round.turn.is_open and (
             turns_wait(self, round, now_ns)
         ):
@@ -22,7 +21,6 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             gate_set_slot(self, round, -1, now_ns)
         self.counters.rounds += 1
         if round.operation_code == OPERATION_RELEASE:
-            round.lease_state = None      # it is sent, and may be deferred for long
             turns_before_release(self, round, now_ns)
         elif round.operation_code == OPERATION_ACQUIRE:
             # It waited, and nothing was handed on to it. (As a given token it may be a
@@ -49,24 +47,13 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
-    # Queue the release behind the SETs, to every master that did not refuse. No caller
-    # waits for its replies: each pops its entry when it comes. So it is sent by source:
-    # NOSCRIPT would be read by the next call only, if there is one.
-    cdef Round release
-    cdef uint64_t masters = round.may_hold
-    if round_is_beside_lease(round, now_ns):      # of its token
-        masters &= round.granted
-    if (
-        round.operation_code != OPERATION_ACQUIRE
-        or round.is_rolled_back or not masters
-        or round.generation != current_generation    # the parent may hold it
-        or round_is_overused(round)
-    ):
+    # Queue the release behind the SETs. No caller waits for its replies: each pops its
+    # entry when it comes. So it is sent by source: NOSCRIPT would be read by the next
+    # call only, if there is one.
+    cdef Round release = round_roll_back(round, now_ns)
+    if release is None:
         return 0
-    round.is_rolled_back = True
     self.counters.rolled_back += 1
-    release = engine_new_release(self, round, round.terms)
-    release.may_hold = masters
     # Notify nobody while the caller keeps waiting: it tries again, and the next in this
     # process, whose entry the gate may have by now, would try in vain.
     if round.turn is None or round.verdict_code != VERDICT_TAKEN or (
@@ -74,8 +61,9 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     ):
         if release.keys is None:
             gate_end_stay(self, release, now_ns)
-            release.gate = gate_master(self, round_queue(release), now_ns)
-    return engine_queue(self, release, masters, True, now_ns)
+            gate = gate_master(self, round_queue(release), now_ns)
+            round_set_gate(release, gate, OUR_ENTRY_AS_IS)
+    return engine_queue(self, release, release.may_hold, True, now_ns)
 
 
 # --- admission ------------------------------------------------------------------------
@@ -83,9 +71,6 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
 #
 # A round that finds a quorum of connections is opened at once. Otherwise it waits for
 # connections first, as long as the caller's time allows, and t0 comes after that.
-
-cdef enum:
-    GRACE_NS = 10_000_000
 
 
 @cython.final
@@ -150,8 +135,7 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
     admission.began_ns = now_ns
     admission.limit_ns = now_ns + patience_ns
     self.admissions[round] = admission
-    round.is_submitted = True
-    round.closed_list = self.closed
+    round_submit(round, self.closed)
     counters_note_due(self.counters, admission.limit_ns)
     if admission_is_over(self, admission, &prospects, now_ns):
         return engine_end_admission(self, admission, now_ns)
@@ -175,8 +159,7 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
     cdef Round round
     while (round := batch_next(batch)) is not None:
         if self.is_closed and not round_is_release(round):
-            round.is_submitted = True
-            round.closed_list = self.closed
+            round_submit(round, self.closed)
             round_give_up(round, "closed", now_ns)
             continue
         if batch.failure is not None:
@@ -209,23 +192,13 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
 cdef int engine_end_admission(
     Engine self, Admission admission, int64_t now_ns
 ) except -1:
-    # The wait for connections is part of the caller's time; the round keeps at least as
-    # much as connected masters need to answer. A master that does not, is not slow.
     cdef Round round = admission.round
-    cdef int64_t waited_ns = now_ns - admission.began_ns
     del self.admissions[round]
     if round.is_connecting and round.operation_code != OPERATION_PING:
         round_open(round, now_ns)
         round_close(round, VERDICT_WON, now_ns)
         return round_report_closed(round)
-    if round.left_ns > 0:
-        round.left_ns = max(
-            round.left_ns - waited_ns, min(round.terms.timeout_ns, <int64_t>GRACE_NS)
-        )
-        if round.left_ns < waited_ns:
-            text = f"{round.left_ns / 1e6:.0f} ms were left for this"
-            text = f"not connected in time: {text}"
-            round.details = [text] * round.electorate.count
+    round_on_connected(round, now_ns - admission.began_ns)
     return engine_start(self, round, now_ns)
 
 
@@ -264,8 +237,7 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
         return 0
     if not round.is_connecting or round.operation_code == OPERATION_PING:
         engine_on_closed(self, round, now_ns)
-    round.is_finished = True
-    waiter, round.waiter = round.waiter, None
+    waiter = round_finish(round)
     if waiter_is_over(waiter):
         return engine_withdraw(self, round, now_ns)
     if type(waiter) is not Batch:
@@ -291,9 +263,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     if verdict == VERDICT_WON and round.operation_code == OPERATION_ACQUIRE and (
         round.token_uses is not None
     ):
-        for use in round.token_uses:      # leases of before end here
-            (<TokenUse>use).is_over = True
-        round.token_uses = engine_token_uses(self, round, True)
+        token_uses_take(self.token_uses, round, True)
         token_uses_hold(round, round.opened_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld and (
@@ -363,11 +333,8 @@ cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     # The caller has given this round up: no waiter is woken, it is not opened any more,
     # and locks that it may have taken are undone. A release is sent all the same.
-    round.waiter = None
     self.admissions.pop(round, None)
-    round.is_submitted = True      # a follower with it may still come
-    if round.operation_code == OPERATION_EXTEND and not round.is_released:
-        round.is_rolled_back = True      # not repeated any more: round_may_repeat
+    round_on_withdrawn(round)
     if round.turn is not None:
         turns_leave(self, round, now_ns)
     if not round.is_opened:
@@ -377,7 +344,7 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
                 gate_notify(self, round, now_ns)
             engine_queue(self, round, <uint64_t>-1, True, now_ns)
         else:
-            round.is_finished = True      # engine_start leaves it alone from now on
+            round_finish(round)      # engine_start leaves it alone from now on
     engine_roll_back(self, round, now_ns)
     if round.is_opened and round.operation_code == OPERATION_ACQUIRE:
         round.is_rolled_back = True      # not repeated any more, either
@@ -413,7 +380,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     engine_forget_connections(self, now_ns)
     idle_forget(self.idle)
     if self.token_uses is not None:      # of another process by now
-        self.token_uses.clear()
+        self.token_uses = TokenUses()
     gate_end_waiting(self, "the process forked", now_ns)
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
@@ -421,10 +388,9 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     # The parent's rounds end, for a frame of ours may wait for one.
     for round in [*self.admissions, *self.closed, *self.held, *self.opened]:
         round_give_up(round, "the process forked", now_ns)
-        round.is_finished = True
-        if type(round.waiter) is Batch:
-            batch_withdraw(<Batch>round.waiter, round)
-        round.waiter = None
+        waiter = round_finish(round)
+        if type(waiter) is Batch:
+            batch_withdraw(<Batch>waiter, round)
     for batch in self.batches:
         batch_withdraw(<Batch>batch, <Round>(<Batch>batch).rounds[0])
     self.admissions.clear()

@@ -278,10 +278,8 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         entry.is_second or round.deleted_at == 1 + self.vote
     ):
         vote = VOTE_GRANTED      # deleted then: it was sent where the key could exist
-    elif vote == VOTE_GRANTED and round.operation_code == OPERATION_RELEASE and (
-        type(round.lease_state) is Round
-    ):
-        (<Round>round.lease_state).deleted_at = <uint8_t>(1 + self.vote)
+    elif vote == VOTE_GRANTED and round.operation_code == OPERATION_RELEASE:
+        round_on_deleted(round, self.vote)
     if vote == VOTE_FAILED and not reply_is_error(reply):
         return connection_end_by_reply(
             self, round, reply_text(reply), odd_text(reply), entry.key_until_ns, True,

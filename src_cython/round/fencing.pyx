@@ -78,12 +78,9 @@ cdef bint fencing_is_short(Round round, int master) noexcept:
     return round.verdict_code == VERDICT_OPEN and 0 < self.known[master] < self.fence
 
 
-cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
-    # Whether a second write begins, now that a quorum has granted: the round is open
-    # for as long again. A single try ends in two round timeouts, with its wait for
-    # connections.
+cdef bint fencing_begins(Round round) except -1:
+    # Whether a second write begins, now that a quorum has granted.
     cdef Fencing self = round.fencing
-    cdef int64_t until_ns = round.deadline_ns + now_ns - round.opened_ns
     cdef uint64_t having = 0
     cdef int i, count = round.electorate.count
     if self.fence or round_is_refused(round) or (
@@ -96,16 +93,7 @@ cdef bint fencing_begins(Round round, int64_t now_ns) except -1:
     for i in range(count):
         if set_has(round.granted, i) and self.known[i] == self.fence:
             having |= set_of(i)
-    if electorate_wins(round.electorate, having):
-        return False
-    for i in range(count):
-        if set_has(round.granted & ~having, i):
-            round.answered_us[i] = 0
-    round.granted = having      # the others are PENDING again
-    if round.left_ns == 0 and round.began_ns > 0:
-        until_ns = min(until_ns, round.began_ns + 2 * round.terms.timeout_ns)
-    round.deadline_ns = max(round.deadline_ns, until_ns)
-    return True
+    return not electorate_wins(round.electorate, having)
 
 
 cdef int fencing_report(Round round) except -1:

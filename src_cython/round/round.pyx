@@ -1,6 +1,5 @@
-# A round, one command to all masters; the judge, which makes a verdict and a validity
-# of its votes and the time; a batch, many rounds of one caller; and the word for
-# either.
+# A round, one command to all masters, and the judge, which makes a verdict and a
+# validity of its votes and the time.
 
 # --- round ----------------------------------------------------------------------------
 # A round: one command to all masters, with its terms, its votes and its verdict, which
@@ -9,6 +8,7 @@
 
 cdef enum:
     LAST_ROUND_NS = 50_000_000      # a server that is there answers by then
+    GRACE_NS = 10_000_000           # that a connected one needs
 
 
 @cython.final
@@ -64,17 +64,17 @@ cdef class Round:
     cdef public int64_t left_ns          # of the caller's timeout; 0: a single try,
     #                                      which may take its time; < 0: no limit
     cdef readonly int64_t began_ns       # when its caller began to acquire; 0: adopted
-    cdef public object lease_state       # the lease's record, which the shell sets; of
-    #                                      an EXTEND or a RELEASE, the round of its
-    #                                      lease; of one that notifies where a queue has
-    #                                      moved, the RELEASE that it follows
+    cdef public object lease_state       # the lease's record, which the shell sets
+    cdef Round origin                    # of an EXTEND, and of a RELEASE before t0: the
+    #                                      round whose lease it is of; of one that only
+    #                                      notifies: the RELEASE that it follows
     cdef list closed_list                # where it goes when it closes, or None
     cdef object waiter        # to be woken then: a follower, a future, a Batch; or None
     cdef list details                    # per master: error text or detail, or None
     cdef tuple token_uses                # of TokenUse; None: its token is our own
     cdef Turn turn                       # its Turn, where it waits for one; or None
     cdef Fencing fencing                 # its Fencing; None: an ACQUIRE without, others
-    cdef readonly Electorate electorate
+    cdef Electorate electorate
     # The votes: which masters gave them. The others are PENDING.
     cdef uint64_t granted
     cdef uint64_t taken                  # ...and of these
@@ -101,6 +101,7 @@ cdef class Round:
     cdef public byte_bint is_released    # an ACQUIRE: its release was made, so nothing
     #                                      extends it any more; an EXTEND: it stands in
     #                                      the place of the release (at_least)
+    cdef byte_bint is_released_twice     # by two threads, or after one unconfirmed
     cdef byte_bint is_connecting         # waits for all connections: they are decided
     #                                      when it is opened, or closed with no question
     cdef byte_bint is_rolled_back
@@ -177,8 +178,9 @@ cdef class Round:
         seen the release. has_waited: in an earlier round. pause_ns: before it is
         opened, unless the gate notifies it of its turn; those behind it in this process
         wait as long. places: of several keys, those of its last round."""
-        self.turn = turn_new(since_ns, keeps_turn, until_ns, has_waited, pause_ns)
-        self.turn.places = places
+        round_wait_in_turn(self, turn_new(
+            since_ns, keeps_turn, until_ns, has_waited, pause_ns, places
+        ))
 
     @property
     def places(self):
@@ -259,6 +261,111 @@ cdef Round round_new(
     self.electorate = electorate
     self.generation = current_generation
     return self
+
+
+cdef Round round_of_keys(
+    int operation, tuple keys, bytes token, Terms terms, Electorate electorate
+):
+    # Of all of several.
+    cdef Round self = round_new(operation, <bytes>keys[0], token, terms, electorate)
+    self.keys = keys
+    self.kind = KIND_SEVERAL
+    return self
+
+
+cdef Round round_of_slots(
+    int operation, bytes name, int permits, bytes token, Terms terms,
+    Electorate electorate,
+):
+    # Of a semaphore: of any of its slots.
+    cdef Round self = round_new(operation, name, token, terms, electorate)
+    self.kind = KIND_SLOT
+    self.permits = permits
+    return self
+
+
+cdef Round round_from(Round origin, int operation, Terms terms):
+    # Of the same keys, and token.
+    cdef Round self = round_new(
+        operation, origin.resource, origin.token, terms, origin.electorate
+    )
+    self.origin = origin
+    self.keys = origin.keys
+    self.kind = origin.kind
+    self.permits = origin.permits
+    self.token_uses = origin.token_uses
+    return self
+
+
+cdef Round round_new_extension(Round lease, Terms terms):
+    cdef Round self = round_from(lease, OPERATION_EXTEND, terms)
+    lease.extensions += 1
+    self.extensions = lease.extensions
+    return self
+
+
+cdef Round round_new_release(Round lease, Terms terms, uint64_t masters):
+    # Of two, by two threads or after one that was unconfirmed, either may be sent late:
+    # from the second on it is not handed on. Before the token is read.
+    cdef Round self
+    lease.is_released_twice = lease.is_released
+    lease.is_released = True
+    self = round_from(lease, OPERATION_RELEASE, terms)
+    self.may_hold = masters
+    token_uses_release(self)
+    return self
+
+
+cdef Round round_of_place(Round several, bytes key, Turn turn):
+    # Which waits for one of its keys; of a kind that nothing is handed on to.
+    cdef Round self = round_new(
+        OPERATION_ACQUIRE, key, several.token, several.terms, several.electorate
+    )
+    self.kind = KIND_SEVERAL
+    self.turn = turn
+    return self
+
+
+cdef void round_set_caller(
+    Round self, int attempt, int64_t began_ns, int64_t left_ns
+) noexcept:
+    # Which of its tries it is; how much is left of its timeout.
+    self.attempt = attempt
+    self.began_ns = began_ns
+    self.left_ns = left_ns
+
+
+cdef void round_set_connecting(Round self, bint is_ping, int64_t left_ns) noexcept:
+    # It waits until all connections are decided. A PING asks then whether each votes.
+    self.is_connecting = True
+    self.left_ns = left_ns
+    if is_ping:      # nobody else can make one
+        self.operation_code = OPERATION_PING
+
+
+cdef void round_set_gate(Round self, int gate, int our_entry) noexcept:
+    self.gate = gate
+    self.our_entry = our_entry
+
+
+cdef int round_on_adopted(
+    Round self, bytes token, int64_t fence, int64_t now_ns
+) except -1:
+    # Another process took it, under this token as it is, and perhaps everywhere.
+    if fence:
+        self.fencing = fencing_new(self.electorate.count, 0, 0)
+        self.fencing.fence = fence
+    self.token = token
+    self.closed_ns = now_ns
+    self.may_hold = self.electorate.members
+
+
+cdef void round_submit(Round self, list closed) noexcept:
+    # It is the engine's from now on, which finds it in this list when it has closed;
+    # None: nobody waits for it.
+    self.is_submitted = True
+    if self.verdict_code == VERDICT_OPEN:
+        self.closed_list = closed
 
 
 cdef inline uint64_t round_pending(Round self) noexcept:
@@ -346,6 +453,7 @@ cdef size_t round_size(Round self) noexcept:
 
 
 cdef str NOT_SENT = "not sent: the lease was released"
+cdef bytes HANDED_ON = b"handed-on"      # the token of a round whose lease was
 
 
 cdef int round_open(Round self, int64_t now_ns) except -1:
@@ -356,6 +464,8 @@ cdef int round_open(Round self, int64_t now_ns) except -1:
     self.deadline_ns = now_ns + self.terms.timeout_ns
     if 0 < self.left_ns < self.terms.timeout_ns:
         self.deadline_ns = now_ns + self.left_ns
+    if self.operation_code == OPERATION_RELEASE:
+        self.origin = None      # it is sent, and may be deferred for long
 
 
 cdef inline int64_t round_valid_until_ns(Round self) noexcept:
@@ -372,7 +482,6 @@ cdef int round_on_vote(
     Round self, int master, int vote, object detail, bint is_definite, int64_t now_ns
 ) except -1:
     cdef uint64_t bit = set_of(master)
-    cdef int i
     if not self.is_opened or vote not in (
         VOTE_GRANTED, VOTE_TAKEN, VOTE_FAILED, VOTE_GONE
     ):
@@ -408,13 +517,27 @@ cdef int round_on_vote(
     if detail is not None or self.details is not None:
         round_note(self, master, detail)
     if self.verdict_code == VERDICT_OPEN:
-        if self.fencing is not None and fencing_begins(self, now_ns):
-            for i in range(self.electorate.count):
-                if fencing_is_short(self, i):
-                    round_note(self, i, NOT_WRITTEN)
-            return fencing_report(self)
+        if self.fencing is not None and fencing_begins(self):
+            return round_await_fence(self, now_ns)
         round_judge(self, now_ns)
         return round_report_closed(self)
+
+
+cdef int round_await_fence(Round self, int64_t now_ns) except -1:
+    # Those that granted it under a lower number are PENDING again until they have its
+    # own: for as long again. A single try ends in two round timeouts, with its wait for
+    # connections.
+    cdef int64_t until_ns = self.deadline_ns + now_ns - self.opened_ns
+    cdef int i
+    for i in range(self.electorate.count):
+        if fencing_is_short(self, i):
+            self.granted &= ~set_of(i)
+            self.answered_us[i] = 0
+            round_note(self, i, NOT_WRITTEN)
+    if self.left_ns == 0 and self.began_ns > 0:
+        until_ns = min(until_ns, self.began_ns + 2 * self.terms.timeout_ns)
+    self.deadline_ns = max(self.deadline_ns, until_ns)
+    return fencing_report(self)
 
 
 cdef int round_report_closed(Round self) except -1:
@@ -443,12 +566,10 @@ cdef bint round_may_repeat(Round self) noexcept:
     # An EXTEND only while its caller waits for it; one that has won also later, for a
     # slow minority, but never behind a later one, which it would undercut if its ttl is
     # shorter. Never behind the SET of the next use of its token.
-    cdef Round lease
     if round_is_behind_next(self) or round_is_of_released(self):
         return False
     if self.operation_code == OPERATION_EXTEND and self.verdict_code == VERDICT_WON:
-        lease = <Round>self.lease_state
-        return lease is None or self.extensions == lease.extensions
+        return self.origin is None or self.extensions == self.origin.extensions
     if round_is_release(self):
         return True
     return not operation_is(self.operation_code, OPERATION_GIVES_TTL) or (
@@ -460,30 +581,9 @@ cdef inline bint round_is_of_released(Round self) noexcept:
     # Whether it is an EXTEND of a lease whose release was made: its RELEASE may have
     # been sent, and this must not come behind it.
     return (
-        self.operation_code == OPERATION_EXTEND and self.lease_state is not None
-        and (<Round>self.lease_state).is_released
+        self.operation_code == OPERATION_EXTEND and self.origin is not None
+        and self.origin.is_released
     )
-
-
-cdef bint round_is_overused(Round self) noexcept:
-    # Whether one of its keys was granted again under its token: nothing of it is sent.
-    for use in self.token_uses or ():
-        if (<TokenUse>use).is_over:
-            return True
-    return False
-
-
-cdef bint round_is_behind_next(Round self) noexcept:
-    # ...or may be by now.
-    cdef TokenUse use
-    for use in self.token_uses or ():
-        if use.is_over or use.open is not self and round_is_tried(use.open):
-            return True
-    return False
-
-
-cdef bint round_is_tried(Round acquire) noexcept:
-    return acquire is not None and not (acquire.is_finished or acquire.is_rolled_back)
 
 
 cdef int round_note(Round self, int master, object detail) except -1:
@@ -500,6 +600,119 @@ cdef int round_on_deadline(Round self, int64_t now_ns) except -1:
     self.silent |= round_pending(self)
     round_judge(self, now_ns)
     return round_report_closed(self)
+
+
+cdef int round_on_connected(Round self, int64_t waited_ns) except -1:
+    # The wait for connections is part of the caller's time; the round keeps at least as
+    # much as connected masters need to answer. A master that does not, is not slow.
+    if self.left_ns <= 0:
+        return 0
+    self.left_ns = max(
+        self.left_ns - waited_ns, min(self.terms.timeout_ns, <int64_t>GRACE_NS)
+    )
+    if self.left_ns < waited_ns:
+        text = f"not connected in time: {self.left_ns / 1e6:.0f} ms were left for this"
+        self.details = [text] * self.electorate.count
+
+
+cdef void round_spend_wait(Round self, int64_t round_trip_ns, int64_t now_ns) noexcept:
+    # Its wait in a queue is part of the caller's time; it keeps that of a last round.
+    cdef int64_t until_ns = self.turn.until_ns
+    if until_ns != NEVER_NS:
+        self.left_ns = max(until_ns - now_ns, round_last_ns(self.terms, round_trip_ns))
+
+
+cdef void round_wait_in_turn(Round self, Turn turn) noexcept:
+    self.turn = turn
+
+
+cdef void round_poll(Round self) noexcept:
+    # No queue is kept: it is as one without a turn.
+    self.turn = None
+
+
+cdef void round_follow(Round self, Round release) noexcept:
+    # It may delete the key where that finds none then (master/replies).
+    self.origin = release
+
+
+cdef void round_on_deleted(Round self, int master) noexcept:
+    # A RELEASE that notifies where another one was sent before: it has deleted the key.
+    if self.origin is not None:
+        self.origin.deleted_at = <uint8_t>(1 + master)
+
+
+cdef void round_on_withdrawn(Round self) noexcept:
+    # Its caller has given it up. An EXTEND is not repeated any more (round_may_repeat).
+    self.waiter = None
+    self.is_submitted = True      # a follower with it may still come
+    if self.operation_code == OPERATION_EXTEND and not self.is_released:
+        self.is_rolled_back = True
+
+
+cdef Round round_roll_back(Round self, int64_t now_ns):
+    # The release of what it may have taken, at every master that did not refuse; None:
+    # there is nothing, or it was made before.
+    cdef uint64_t masters = self.may_hold
+    if round_is_beside_lease(self, now_ns):      # of its token
+        masters &= self.granted
+    if (
+        self.operation_code != OPERATION_ACQUIRE
+        or self.is_rolled_back or not masters
+        or self.generation != current_generation    # the parent may hold it
+        or round_is_overused(self)
+    ):
+        return None
+    self.is_rolled_back = True
+    return round_new_release(self, self.terms, masters)
+
+
+cdef int round_take_over(
+    Round self, Round acquire, str reason, int64_t now_ns
+) except -1:
+    # An ACQUIRE under the same token is open: what it took is this one's.
+    acquire.is_rolled_back = True
+    if self.operation_code == OPERATION_RELEASE:
+        self.may_hold |= acquire.may_hold
+    return round_give_up(acquire, reason, now_ns, VERDICT_TAKEN)
+
+
+cdef void round_hand_on(Round grant, Round next, int64_t now_ns) noexcept:
+    # The next one has what this was granted, which holds nothing any more. All at once,
+    # and nothing that can fail. (The next may have had a lease before: round/local.)
+    next.token = grant.token
+    next.resource = grant.resource
+    next.terms = grant.terms
+    next.details = grant.details
+    next.turn = None
+    next.opened_ns = grant.opened_ns
+    next.may_hold = grant.may_hold
+    next.granted, next.taken, next.gone = grant.granted, grant.taken, grant.gone
+    next.failed, next.silent = grant.failed, grant.silent
+    memcpy(
+        next.answered_us, grant.answered_us, grant.electorate.count * sizeof(uint32_t)
+    )
+    next.is_opened = next.is_submitted = True
+    next.is_shown = next.is_released = next.is_released_twice = False
+    next.closed_list = None
+    round_close(next, VERDICT_WON, now_ns)
+    grant.token = HANDED_ON
+    grant.may_hold = 0
+
+
+cdef void round_end_here(Round self, int64_t now_ns) noexcept:
+    # Won, and no master was asked.
+    if self.operation_code == OPERATION_RELEASE:
+        self.may_hold = 0
+    self.is_submitted = self.is_finished = True
+    round_close(self, VERDICT_WON, now_ns)
+
+
+cdef object round_finish(Round self):
+    # It is over, and all that follows from its verdict was done. Returns its waiter.
+    self.is_finished = True
+    waiter, self.waiter = self.waiter, None
+    return waiter
 
 
 cdef int round_give_up(
@@ -578,174 +791,3 @@ cdef bint round_confirm(Round self, int64_t now_ns) noexcept:
         self.verdict_code = VERDICT_TOO_LATE
         return True
     return False
-
-
-# --- batch ----------------------------------------------------------------------------
-# A batch: many rounds at once, each on its own, and one caller that waits for all.
-#
-# A batch hands its rounds to the engine in the order given and keeps a window of them
-# under way, so that the bytes queued for a master, and the wait of the last of a window
-# behind the others, have a bound. Where rounds finish, the next ones are opened: each
-# has a t0, a verdict and a validity of its own.
-#
-# Where a quorum of connections is missing one round waits for it, alone: the others
-# follow when it is finished. Acquires are one call: when too few could answer one of
-# them, or too late, all are undone, so no more are sent. Releases and extensions are
-# sent whatever became of others, and wait for connections once, not each: where one of
-# them has failed, another may have its key on more masters. A closed engine still sends
-# releases; the extensions that are left end unreachable.
-#
-# A batch sends nothing: the engine asks it for its next round (engine/pass), and wakes
-# its `waiter` at its end.
-
-cdef enum:
-    WINDOW_LEAST = 64
-    WINDOW_MOST = 1024
-    WINDOW_BYTES = 1_000_000
-    ROUND_SHARE_NS = 20_000      # of the timeout, for each round of a window
-
-
-@cython.final
-cdef class Batch:
-    """Rounds of one kind that are run together, each on its own."""
-
-    cdef readonly list rounds
-    cdef readonly bint is_finished       # the wait for it is over
-    cdef readonly Round failure          # the first that ended UNREACHABLE or TOO_LATE
-    cdef bint is_answered                # one was granted or taken
-    cdef bint is_submitted
-    cdef readonly bint is_withdrawn      # of all that it had, nothing is held
-    cdef object waiter                   # to be woken then, or None
-    cdef Py_ssize_t next                 # the first that is not submitted
-    cdef int window
-    cdef int under_way
-    cdef size_t bytes_under_way
-
-    def __init__(self, list rounds not None):
-        cdef Round round
-        if self.rounds is not None:
-            raise RuntimeError("a batch is initialised once")
-        self.rounds = rounds
-        self.window = WINDOW_MOST
-        for each in rounds:
-            round = <Round?>each
-            self.window = min(self.window, max(
-                <int>WINDOW_LEAST, <int>(round.terms.timeout_ns // ROUND_SHARE_NS)
-            ))
-
-
-cdef Round batch_next(Batch self):
-    # The next one to be submitted, where the window has room; else None.
-    cdef Round round
-    if (
-        self.next >= len(self.rounds) or self.under_way >= self.window
-        or self.bytes_under_way >= WINDOW_BYTES or batch_is_given_up(self)
-    ):
-        return None
-    round = <Round>self.rounds[self.next]
-    self.next += 1
-    self.under_way += 1
-    self.bytes_under_way += round_size(round)
-    round.waiter = self
-    return round
-
-
-cdef bint batch_on_finished(Batch self, Round round) noexcept:
-    # Whether the next ones are to be submitted. Not one by one: commands that are
-    # queued together are sent in one write.
-    self.under_way -= 1
-    self.bytes_under_way -= round_size(round)
-    if round.verdict_code < VERDICT_UNREACHABLE:
-        self.is_answered = True
-    elif self.failure is None or round.is_withheld:
-        self.failure = round
-    return self.next < len(self.rounds) and 2 * self.under_way <= self.window
-
-
-cdef bint batch_is_given_up(Batch self) noexcept:
-    # Whether no more of it is sent. The shards of a cluster fail each on its own: if
-    # one lock was answered, the others are tried, but for a mistake of the caller.
-    return self.is_withdrawn or (
-        self.failure is not None and (not self.is_answered or self.failure.is_withheld)
-        and self.failure.operation_code == OPERATION_ACQUIRE
-    )
-
-
-cdef bint batch_expired_before_return(Batch self, int64_t now_ns) noexcept:
-    # Check every validity again at the return to the caller.
-    cdef Round round
-    cdef bint is_any = False
-    for round in self.rounds:
-        if round_confirm(round, now_ns):
-            is_any |= round.operation_code == OPERATION_ACQUIRE
-            self.failure = self.failure or round
-    return is_any or self.failure is not None and batch_is_given_up(self)
-
-
-cdef void batch_withdraw(Batch self, Round failure=None) noexcept:
-    # The caller has given it up, or the process has forked: no waiter is woken, and
-    # rounds not sent yet never are, except releases.
-    self.waiter = None
-    self.is_submitted = True      # a follower with it may still come
-    self.is_withdrawn = self.is_finished = True
-    self.next = len(self.rounds)
-    if self.failure is None:
-        self.failure = failure
-
-
-# --- work -----------------------------------------------------------------------------
-# A round or a batch, for a driver that runs both: `work` is either of them. (A common
-# base class would cost both their freelist: Cython gives none to subtypes.)
-
-
-cdef int work_check(object work) except -1:
-    if type(work) is Round:
-        if (<Round>work).terms is None:
-            raise TypeError("a Round that was not initialised")
-    elif type(work) is not Batch:
-        raise TypeError("a Round or a Batch")
-
-
-cdef bint work_is_submitted(object work) noexcept:
-    if type(work) is Batch:
-        return (<Batch>work).is_submitted
-    return (<Round>work).is_submitted
-
-
-cdef bint work_is_finished(object work) noexcept:
-    if type(work) is Batch:
-        return (<Batch>work).is_finished
-    return (<Round>work).is_finished
-
-
-cdef bint work_is_release(object work) noexcept:
-    # Releases are sent although the engine is closed.
-    if type(work) is Round:
-        return round_is_release(<Round>work)
-    rounds = (<Batch>work).rounds
-    return len(rounds) > 0 and round_is_release(<Round>rounds[0])
-
-
-cdef bint work_is_unreachable(object work) noexcept:
-    cdef Round round = (<Batch>work).failure if type(work) is Batch else work
-    return round is not None and round.verdict_code == VERDICT_UNREACHABLE
-
-
-cdef int64_t work_timeout_ns(object work) noexcept:
-    if type(work) is Round:
-        return (<Round>work).terms.timeout_ns
-    rounds = (<Batch>work).rounds
-    return (<Round>rounds[0]).terms.timeout_ns if rounds else 0
-
-
-cdef void work_set_waiter(object work, object waiter) noexcept:
-    if type(work) is Batch:
-        (<Batch>work).waiter = waiter
-    else:
-        (<Round>work).waiter = waiter
-
-
-cdef bint work_expired_before_return(object work, int64_t now_ns) noexcept:
-    if type(work) is Batch:
-        return batch_expired_before_return(<Batch>work, now_ns)
-    return round_confirm(<Round>work, now_ns)

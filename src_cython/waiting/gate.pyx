@@ -64,23 +64,25 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
     # token that the caller may use again by then, nothing follows.)
     cdef WaitQueue queue
     cdef bytes resource
+    cdef int gate, our_entry
     if release.keys is not None:
         return 0
     resource = round_queue(release)
     queue = self.queues.by_resource.get(resource)
-    release.gate = gate_master(self, resource, now_ns)
-    release.our_entry = OUR_ENTRY_LEAVES
+    gate = gate_master(self, resource, now_ns)
+    our_entry = OUR_ENTRY_LEAVES
     if queue is not None:
         if queue.rounds or wait_queue_is_trying(queue):
-            release.our_entry = OUR_ENTRY_STAYS
-    elif self.token_uses is None and release.gate >= 0 and (
-        now_ns >= gate_connection(self, release.gate, resource).asks_from_ns
+            our_entry = OUR_ENTRY_STAYS
+    elif self.token_uses is None and gate >= 0 and (
+        now_ns >= gate_connection(self, gate, resource).asks_from_ns
     ) and not (
         self.queues.contended_ns and wait_queues_are_until(
             self.queues.contended_ns, resource, now_ns - KNOWN_NS
         )
     ):
-        release.our_entry = OUR_ENTRY_NONE
+        our_entry = OUR_ENTRY_NONE
+    round_set_gate(release, gate, our_entry)
 
 
 cdef int gate_send(
@@ -91,11 +93,10 @@ cdef int gate_send(
     cdef Round round = round_new(
         operation, resource, self.queues.waiter, terms, self.electorate
     )
-    round.turn = turn
     turn.is_open = True
-    round.gate = gate
-    round.is_submitted = True
-    round.closed_list = self.closed
+    round_wait_in_turn(round, turn)
+    round_set_gate(round, gate, OUR_ENTRY_AS_IS)
+    round_submit(round, self.closed)
     return engine_queue(self, round, <uint64_t>1 << gate, by_source, now_ns)
 
 
@@ -227,7 +228,7 @@ cdef int gate_opened(Engine self, Round round, int64_t now_ns) except -1:
             elif not other.turn.is_open:
                 other.turn.is_open = wait_queue_remove(other.turn.queue, other)
     self.opened.append(round)
-    turn_spend(round, self.round_trip_ns, now_ns)
+    round_spend_wait(round, self.round_trip_ns, now_ns)
 
 
 cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except -1:
@@ -240,7 +241,7 @@ cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except 
     for round in rounds:
         gate_opened(self, round, now_ns)
         if round.turn.places is None:
-            round.turn = None
+            round_poll(round)
     return gate_forget_queue(self, queue)
 
 
@@ -499,7 +500,7 @@ cdef int gate_take_answer(
         # As if there were no queue: the gate is sent a SET, as each master is, for its
         # script would refuse. Our entry stays there meanwhile.
         gate_try(self, queue, now_ns)
-        head.gate = -1
+        round_set_gate(head, -1, OUR_ENTRY_AS_IS)
         return 0
     return gate_set_due(
         self, queue, now_ns + gate_again_ns(self, queue, whose, left_ms, count, now_ns)

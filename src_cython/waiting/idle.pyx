@@ -89,11 +89,8 @@ cdef void idle_fill(
     IdleKey self, Round grant, int64_t until_ns, int64_t now_ns
 ) noexcept:
     # All at once, and nothing that can fail.
-    cdef Round round = self.round
-    round.verdict_code = VERDICT_OPEN
-    round.is_opened = round.is_shown = round.is_released = False
-    round_hand_on(grant, round, now_ns)
-    round.is_finished = True
+    round_hand_on(grant, self.round, now_ns)
+    round_finish(self.round)
     self.until_ns = until_ns
     self.is_idle = True
 
@@ -102,7 +99,7 @@ cdef bint idle_begin(Engine self, Round release, int64_t now_ns) except -1:
     # Whether the key of what is released becomes idle. This may be outside of a pass:
     # from the last look on nothing can fail or run a finalizer. Mostly the place
     # is there.
-    cdef Round grant = <Round>release.lease_state
+    cdef Round grant = release.origin
     cdef IdleKey idle
     cdef int64_t until_ns
     if grant.terms.idle_ns == 0 or not kind_is(grant.kind, KIND_MAY_BE_IDLE):
@@ -184,9 +181,9 @@ cdef int idle_end(Engine self, IdleKey idle, int64_t now_ns) except -1:
     cdef Round release
     if not idle.is_idle:
         return 0
-    release = engine_new_release(self, idle.round, idle.round.terms)
+    release = round_new_release(idle.round, idle.round.terms, idle.round.may_hold)
     idle.is_idle = False
-    release.is_submitted = True
+    round_submit(release, None)
     self.counters.rounds += 1
     gate_notify(self, release, now_ns)
     self.is_notifying = True

@@ -420,9 +420,10 @@ cdef class Turn:
 
 cdef Turn turn_new(
     int64_t since_ns, bint is_kept, int64_t until_ns=-1, bint has_waited=False,
-    int64_t pause_ns=0,
+    int64_t pause_ns=0, Places places=None,
 ):
     cdef Turn self = Turn.__new__(Turn)
+    self.places = places
     self.since_ns = since_ns
     self.until_ns = NEVER_NS if until_ns < 0 else until_ns
     self.gate_reply = GATE_SILENT
@@ -439,15 +440,6 @@ cdef bint turn_is_paused(Turn self) noexcept:
 
 cdef int64_t round_last_ns(Terms terms, int64_t round_trip_ns) noexcept:
     return min(terms.timeout_ns, max(<int64_t>LAST_ROUND_NS, 3 * round_trip_ns))
-
-
-cdef void turn_spend(Round round, int64_t round_trip_ns, int64_t now_ns) noexcept:
-    # The wait is part of the caller's time; the round keeps that of a last one.
-    cdef int64_t until_ns = round.turn.until_ns
-    if until_ns != NEVER_NS:
-        round.left_ns = max(
-            until_ns - now_ns, round_last_ns(round.terms, round_trip_ns)
-        )
 
 
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):

@@ -62,13 +62,12 @@ cdef int turns_notify(
     release.our_entry = OUR_ENTRY_LEAVES
     if gate_connection(self, gate, release.resource).state_code != MASTER_READY:
         return 0
-    notifying = engine_new_release(self, release, release.terms)
+    notifying = round_new_release(release, release.terms, set_of(gate))
     gate_notify(self, notifying, now_ns)
-    notifying.gate = <int8_t>gate
-    notifying.may_hold = set_of(gate)
-    notifying.lease_state = release
+    round_set_gate(notifying, gate, notifying.our_entry)
     self.is_notifying = True
-    return engine_queue(self, notifying, notifying.may_hold, True, now_ns)
+    engine_queue(self, notifying, notifying.may_hold, True, now_ns)
+    round_follow(notifying, release)
 
 
 # --- turns ----------------------------------------------------------------------------
@@ -258,7 +257,7 @@ cdef bint turns_wait(Engine self, Round round, int64_t now_ns) except -1:
     if gate_master(self, resource, now_ns) < 0 or (
         wait_queues_are_until(self.queues.polled_ns, resource, now_ns)
     ):
-        round.turn = None
+        round_poll(round)
         return False
     queue = self.queues.by_resource.get(resource)
     if queue is None:
@@ -295,7 +294,7 @@ cdef int turns_leave(Engine self, Round round, int64_t now_ns) except -1:
     cdef Round place
     if round.keys is not None and round.turn.places is not None:
         for place in round.turn.places.each:
-            place.is_finished = True      # no time opens it any more
+            round_finish(place)      # no time opens it any more
             turns_leave(self, place, now_ns)
         round.turn.places = None      # which refer to it
     if queue is None:
@@ -359,18 +358,13 @@ cdef bint turns_wait_for_all(Engine self, Round round, int64_t now_ns) except -1
     for key in round.keys:
         if key in left and len(left) < len(round.keys) or turn.is_open:
             continue
-        place = round_new(
-            OPERATION_ACQUIRE, key, round.token, round.terms, self.electorate
-        )
-        place.kind = KIND_SEVERAL      # nothing is handed on to it
-        place.turn = turn_new(
+        place = round_of_place(round, key, turn_new(
             turn.since_ns, False, turn.until_ns, True,
-            KEPT_PAUSE_NS if key in places.had else 0,
-        )
-        place.turn.places = places
+            KEPT_PAUSE_NS if key in places.had else 0, places,
+        ))
         if not turns_wait(self, place, now_ns):
             turns_leave(self, round, now_ns)
-            round.turn = None
+            round_poll(round)
             return False
         places.each.append(place)
     self.counters.waits += not turn.has_waited
@@ -420,7 +414,7 @@ cdef bint turns_hand_on(Engine self, object work, int64_t now_ns) except -1:
     if round.operation_code == OPERATION_ACQUIRE:
         return len(self.idle.keys) > 0 and idle_take(self, round, now_ns)
     return (
-        round.operation_code == OPERATION_RELEASE and round.lease_state is not None
+        round.operation_code == OPERATION_RELEASE and round.origin is not None
         and not is_exiting      # the next thread may be stopped before it is awake
         and (
             turns_hand_to_next(self, round, now_ns)
@@ -430,7 +424,7 @@ cdef bint turns_hand_on(Engine self, object work, int64_t now_ns) except -1:
 
 
 cdef bint turns_hand_to_next(Engine self, Round release, int64_t now_ns) except -1:
-    cdef Round grant = <Round>release.lease_state, next
+    cdef Round grant = release.origin, next
     cdef WaitQueue queue
     if self.cohort_ns == 0 or not self.queues.by_resource:
         return False
@@ -456,8 +450,7 @@ cdef bint turns_hand_to_next(Engine self, Round release, int64_t now_ns) except 
         not (<Follower>next.waiter).is_waiting
     ):      # it leads, and sleeps
         turns_rouse(self)
-    waiter, next.waiter = next.waiter, None
-    waiter_wake(waiter)
+    waiter_wake(round_finish(next))
     return True
 
 
@@ -478,10 +471,9 @@ cdef bint turns_join_stay(
     queue = self.queues.by_resource.get(round_queue(round))
     if queue is None or now_ns >= queue.stay_until_ns:
         return False
-    round.waiter = waiter
-    round.closed_list = self.closed
+    work_set_waiter(round, waiter)
     turns_enter_queue(self, queue, round, -1)      # of the stay: nothing is sent
-    round.is_submitted = True
+    round_submit(round, self.closed)
     return True
 
 

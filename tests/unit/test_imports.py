@@ -216,7 +216,8 @@ def test_core_imports_the_standard_library_and_hiredis_alone() -> None:
     "name",
     [
         *("protocol/commands", "protocol/replies", "protocol/handshake"),
-        *("round/key", "round/fencing", "round/round", "round/local"),
+        *("round/electorate", "round/key", "round/fencing"),
+        *("round/tokens", "round/round", "round/batch", "round/local"),
         *("waiting/queue", "master/in_flight", "master/master"),
     ],
 )
