@@ -86,6 +86,8 @@ def _run(command: str, words: Sequence[str]) -> int:
         print(f"fastredlock {command}: {error}", file=sys.stderr)
         if isinstance(error, CommandError):
             return error.status
+        if isinstance(error.__cause__, RuntimeError):  # no thread could be started
+            return Status.SYSTEM
         is_of_name = isinstance(error, ConfigurationError)  # which the locks check
         return Status.USAGE if is_of_name else Status.INTERNAL
 

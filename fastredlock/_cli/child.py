@@ -2,19 +2,20 @@
 
 It is in the foreground of the terminal where this process is, in the same process
 group: Ctrl-C, Ctrl-Z and what is typed reach it as if there were no lock. Elsewhere it
-leads a group of its own. A signal that ends it is sent to that whole group. A shell may
-then end before what it has started, so the lock is kept until the group is empty: no
-new process gets its id before (fork() of POSIX). On Linux the orphans become children
-of this process, so each is reaped, and its end wakes us. What a command that ends by
-itself leaves in the background is not waited for. On Linux the command is killed where
-this process is (SIGKILL, no memory): nobody would renew the lock.
+leads a group of its own; there it may do so by itself (timeout), so each signal asks. A
+signal that ends it is sent to that whole group. A shell may then end before what it has
+started, so the lock is kept until the group is empty: no new process gets its id before
+(fork() of POSIX). On Linux the orphans become children of this process, so each is
+reaped, and its end wakes us. What a command that ends by itself leaves in the
+background is not waited for. On Linux the command is killed where this process is
+(SIGKILL, no memory): nobody would renew the lock.
 
 Signals: before, while this process waits for the lock, each of them raises
 `Interrupted`, which takes the acquire back. From `hold` on they are blocked, in all
 threads, and taken one by one by `next`: so none is lost between two steps, none runs a
 handler in the middle of one, and who has sent it is known. One that was ignored at the
 start (nohup, a job in the background of a script) is left alone, and its command
-ignores it, too.
+ignores it, too. One that stops us stops the command first, for it must not work alone.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import os
 import signal
 import time
 from contextlib import suppress
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .._core import adopt_orphans, end_with_parent
@@ -34,12 +37,15 @@ if TYPE_CHECKING:
     from .. import Lease, LeaseLostError
 
 
+STOPS = signal.SIGTSTP, signal.SIGTTIN, signal.SIGTTOU
 PASSED_ON = (
     *(signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGTERM),
     signal.SIGALRM,  # of a caller that set an alarm, and exec'ed us
     *(signal.SIGUSR1, signal.SIGUSR2, signal.SIGCONT, signal.SIGWINCH),
+    *STOPS,
 )
 ENDING = frozenset(PASSED_ON[:5])
+OF_TERMINAL = signal.SIGINT, signal.SIGQUIT, signal.SIGWINCH, *STOPS  # of all there
 OF_COMMAND = signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH  # not of its group
 # By Python, for itself; a command must not be started so (python/cpython#55112).
 IGNORED_BY_PYTHON = (signal.SIGPIPE, signal.SIGXFSZ)
@@ -86,11 +92,10 @@ class Signals:
             self._alarm_at = time.monotonic() + left
 
     def next(self, timeout: float) -> tuple[int, bool] | None:
-        """Wait for one, for so many s; return it, and whether the terminal sent it.
+        """Wait for one, for so many s; return it, and whether the kernel sent it.
 
-        SIGCHLD among them. The terminal sends its signals to the command as well.
-        sigtimedwait() would return what was never filled where this process was stopped
-        (CPython 3.11 to 3.15).
+        SIGCHLD among them. sigtimedwait() would return what was never filled where this
+        process was stopped (CPython 3.11 to 3.15).
         """
         left = min(timeout, self._alarm_at - time.monotonic())
         signal.setitimer(signal.ITIMER_REAL, max(left, 1e-6))
@@ -99,10 +104,7 @@ class Signals:
             number, is_of_kernel = info.si_signo, info.si_code > 0  # sigaction(2)
         else:
             number = signal.sigwait(self._waited)
-            keys = (signal.SIGINT, signal.SIGQUIT)
-            is_of_kernel = number == signal.SIGALRM or (
-                number in keys and is_in_foreground()
-            )
+            is_of_kernel = number == signal.SIGALRM or is_in_foreground()
         signal.setitimer(signal.ITIMER_REAL, 0)
         if number == signal.SIGALRM and is_of_kernel:
             if time.monotonic() < self._alarm_at:
@@ -137,6 +139,22 @@ def is_in_foreground() -> bool:
         os.close(terminal)
 
 
+def is_of_zombies(group: int) -> bool:
+    """Whether nothing runs in a group: its parents do not reap it (seen on Linux).
+
+    Looks twice: one that is found dead may have forked after /proc was listed.
+    """
+    looks = (Path("/proc").glob("[0-9]*/stat") for _ in range(2))
+    for path in chain.from_iterable(looks):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            stat = path.read_bytes().rpartition(b")")[2].split()
+            # A main thread may end before others: proc(5), num_threads.
+            is_zombie = stat[0] in b"ZX" and int(stat[17]) < 2
+            if int(stat[2]) == group and not is_zombie:
+                return False
+    return os.path.exists("/proc/1/stat")  # else other users' are hidden, or all
+
+
 def die_by(number: int) -> int:
     """End this process by the signal, so that a shell sees it; else return a status."""
     if number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -166,9 +184,10 @@ class Child:
         self._lease = lease
         self._signals = signals
         self._kill_after = kill_after
-        self._shares_group = is_in_foreground()
+        self._is_in_foreground = is_in_foreground()
         self._code: int | None = None  # of the command, from its end on
         self._is_ending = False  # by a signal: its group is to end before us
+        self._stop_by = 0  # the signal that is to stop us once it has stopped
         self._expected = lease.remaining()  # s, at the next look
         self._grace_until = 0.0  # after a stop: it is being renewed
         self._kill_at: float | None = None  # SIGTERM was sent
@@ -193,7 +212,7 @@ class Child:
         self._pid = os.fork()
         if self._pid == 0:
             self._become(command, environment, parent)
-        if not self._shares_group:
+        if not self._is_in_foreground:
             with suppress(OSError):  # it has done so itself, and may be gone
                 os.setpgid(self._pid, self._pid)
 
@@ -202,11 +221,13 @@ class Child:
     ) -> NoReturn:
         status = Status.NOT_EXECUTABLE
         try:
-            if not self._shares_group:
+            if not self._is_in_foreground:
                 os.setpgid(0, 0)
             end_with_parent(signal.SIGKILL)
             if os.getppid() == parent:  # else it died before that call
                 self._signals.restore()
+                if not command[0]:
+                    raise FileNotFoundError
                 os.execvpe(command[0], command, environment)
         except (FileNotFoundError, NotADirectoryError):
             status = Status.NOT_FOUND
@@ -230,20 +251,35 @@ class Child:
             if came is not None and came[0] != signal.SIGCHLD:
                 self._pass_on(*came)
             self._reap()
-            if self._code is not None and not self._goes_on():
+            if self._code is not None and not self._goes_on(is_quiet=came is None):
                 return self._ended(self._code)
 
     def _reap(self) -> None:
+        flags = os.WNOHANG | (os.WUNTRACED if self._stop_by else 0)
         with suppress(ChildProcessError):  # none is left
-            while (ended := os.waitpid(-1, os.WNOHANG))[0]:  # orphans, too
-                if ended[0] == self._pid:
-                    self._code = os.waitstatus_to_exitcode(ended[1])
-                    self._is_ending |= self._code < 0
+            while (ended := os.waitpid(-1, flags))[0]:  # orphans, too
+                if ended[0] != self._pid:
+                    continue
+                if os.WIFSTOPPED(ended[1]):
+                    return self._stop()
+                self._code = os.waitstatus_to_exitcode(ended[1])
+                self._is_ending |= self._code < 0
 
-    def _goes_on(self) -> bool:
-        """Whether the command was ended before what it has started."""
-        if self._shares_group or not self._is_ending:
-            return False
+    def _stop(self) -> None:
+        """Stop, as the command has, which goes on after a look at the lock."""
+        number, self._stop_by = self._stop_by, 0
+        shares_group = not self._leads_group()  # with what the command has started
+        os.kill(0 if shares_group else os.getpid(), number)
+        # Stops here, once; not where nobody could let us go on (a session's leader).
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, [number])
+        signal.pthread_sigmask(signal.SIG_BLOCK, [number])
+        self._look()
+        if shares_group:
+            os.kill(0, signal.SIGCONT)
+        self._send(signal.SIGCONT)
+
+    def _leads_group(self) -> bool:
+        """Whether there is a process in a group of the command's own."""
         try:
             os.killpg(self._pid, 0)
         except ProcessLookupError:
@@ -251,6 +287,11 @@ class Child:
         except PermissionError:  # of sudo
             pass
         return True
+
+    def _goes_on(self, *, is_quiet: bool) -> bool:
+        """Whether the command was ended before what it has started."""
+        is_left = self._is_ending and self._leads_group()
+        return is_left and not (is_quiet and is_of_zombies(self._pid))
 
     def kill(self) -> None:
         """Kill it, and wait for its end: nothing may watch it any more."""
@@ -261,15 +302,16 @@ class Child:
 
     # --- signals ----------------------------------------------------------------------
 
-    def _pass_on(self, number: int, is_of_terminal: bool) -> None:
-        if is_of_terminal and self._shares_group:
-            self._was_interrupted |= number == signal.SIGINT
-        else:
-            self._send(number)
+    def _pass_on(self, number: int, is_of_kernel: bool) -> None:
+        is_typed = is_of_kernel and number in OF_TERMINAL
+        self._was_interrupted |= is_typed and number == signal.SIGINT
+        self._stop_by = number if number in STOPS else 0
+        if not is_typed or self._leads_group():  # else the terminal has sent it to it
+            self._send(signal.SIGSTOP if self._stop_by else number)
 
     def _send(self, number: int) -> None:
-        is_of_group = not self._shares_group and number not in OF_COMMAND
-        self._is_ending |= is_of_group and number != signal.SIGCONT
+        is_of_group = number not in OF_COMMAND and self._leads_group()
+        self._is_ending |= is_of_group and number in ENDING
         with suppress(ProcessLookupError, PermissionError):  # sudo's, of another user
             if is_of_group:
                 os.killpg(self._pid, number)

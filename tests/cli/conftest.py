@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from threading import Timer
 from typing import Any, NamedTuple
@@ -103,8 +103,14 @@ class Terminal:
     def wait_for(self, text: str) -> None:
         while text not in self.seen:
             assert select.select([self._keys], [], [], self.patience)[0], self.seen
-            with suppress(OSError):  # EIO: nobody has the terminal any more
+            try:
                 self.seen += os.read(self._keys, 4096).decode()
+            except OSError:  # EIO: nobody has the terminal any more
+                pytest.fail(f"ended: {self.seen}")
+
+    def hang_up(self) -> None:
+        with open(os.devnull) as nothing:
+            os.dup2(nothing.fileno(), self._keys)
 
     def end(self) -> int:
         return self.process.wait(self.patience)
@@ -120,6 +126,27 @@ def listen_to_all() -> None:
     for number in SIGNALS:
         signal.signal(number, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, [])
+
+
+class Gate:
+    """What a shell waits for by `read x <PATH`; stopped meanwhile, its state is T."""
+
+    def __init__(self, path: Path) -> None:
+        os.mkfifo(path)
+        self.path = path
+        self._end = os.open(path, os.O_RDWR)  # does not block: fifo(7)
+
+    def open(self) -> None:
+        os.write(self._end, b"\n")
+
+    def close(self) -> None:
+        os.close(self._end)
+
+
+@pytest.fixture
+def gate(tmp_path: Path) -> Iterator[Gate]:
+    with closing(Gate(tmp_path / "gate")) as gate:
+        yield gate
 
 
 def as_user(url: str, rules: str, name: str = "ann") -> str:

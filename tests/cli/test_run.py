@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 import subprocess
@@ -13,9 +14,9 @@ from pathlib import Path
 import pytest
 
 from fastredlock import FastRedlock
-from fastredlock._cli import run
+from fastredlock._cli import child, run
 from fastredlock.testing import LocalMasters
-from tests.cli.conftest import Call, Start, as_user, is_alive
+from tests.cli.conftest import Call, Gate, Start, as_user, is_alive, stat
 from tests.support.calls import granted
 from tests.support.fixtures import Servers, linux_calls
 from tests.support.keys import KEY, delete, values
@@ -132,6 +133,7 @@ def test_run_when_fencing_is_asked_for_then_the_command_has_a_number_that_grows(
     ("command", "status", "said"),
     [
         (("no-such-command",), 127, "'no-such-command': not found"),
+        (("",), 127, "'': not found"),
         (("/etc/passwd",), 126, "'/etc/passwd' cannot be executed: Permission denied"),
         (("sh", "-c", "kill -9 $$"), 137, ""),
     ],
@@ -180,6 +182,16 @@ def test_run_when_pid_1_reaps_nothing_then_the_end_of_the_group_is_seen(
     by = (*apart, sys.executable, "-c", pid_1)
     command = start("run", KEY, "--", "sh", "-c", script, by=by)
     assert command.end() == (143, "worked\n", "")
+
+
+def test_run_when_no_thread_can_be_started_then_it_is_an_error_of_the_system(
+    start: Start,
+) -> None:
+    apart = ("unshare", "--pid")  # it cannot fork twice: its first child was pid 1
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("a pid namespace needs root")
+    said = "fastredlock run: not kept: can't start new thread\n"
+    assert start("run", KEY, "--", "true", by=apart).end() == (71, "", said)
 
 
 # --- taken ----------------------------------------------------------------------------
@@ -379,6 +391,76 @@ def test_run_when_it_was_stopped_beyond_the_ttl_then_ends_the_command(
     assert err.endswith("; the command got SIGTERM: status 4\n")
 
 
+# A shell with jobs: it leads the session, and who is stopped can be told to go on.
+AS_JOB = (
+    *(sys.executable, "-c"),
+    "import os, subprocess, sys; "
+    "sys.exit(subprocess.call(sys.argv[1:], preexec_fn=os.setpgrp))",
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("number", "ttl", "status"),
+    [*((number, 30, 7) for number in child.STOPS), (signal.SIGTSTP, 2, 75)],
+)
+def test_run_when_told_to_stop_then_the_command_stops_and_goes_on_under_its_lock(
+    start: Start, gate: Gate, number: signal.Signals, ttl: int, status: int
+) -> None:
+    """Seen: it stopped and the command did not, while another had the lock."""
+    script = f"echo $PPID $$; read x <{gate.path}; exit 7"
+    words = ("run", "--ttl", str(ttl), KEY, "--", "sh", "-c", script)
+    command = start(*words, by=AS_JOB)
+    pids = [int(pid) for pid in command.line().split()]
+    os.kill(pids[0], number)
+    assert wait_until(lambda: [stat(pid)[0] for pid in pids] == ["T", "T"])
+    time.sleep(2.3 if status == 75 else 0)
+    os.kill(pids[0], signal.SIGCONT)
+    if status == 7:
+        gate.open()
+    assert command.end()[0] == status
+
+
+def test_run_when_nobody_could_let_it_go_on_then_a_stop_does_nothing(
+    start: Start,
+) -> None:
+    script = "echo held; sleep 0.4; exit 7"
+    command = start("run", KEY, "--", "sh", "-c", script)
+    assert command.line() == "held"
+    command.send(signal.SIGTSTP)
+    assert command.end()[0] == 7
+
+
+@linux_calls
+def test_run_when_only_zombies_of_others_are_left_then_it_ends(start: Start) -> None:
+    """A daemon that reaps nothing has left a child in the group."""
+    script = "(sleep 0.1 & exec setsid sleep 6) >/dev/null 2>&1 & echo; exec sleep 60"
+    command = start("run", KEY, "--", "sh", "-c", script)
+    command.line()
+    time.sleep(0.2)
+    began = time.monotonic()
+    command.send(signal.SIGTERM)
+    assert command.end()[0] == 143
+    assert time.monotonic() - began < 4
+
+
+@linux_calls
+def test_zombies_when_a_main_thread_ended_before_another_then_it_is_none() -> None:
+    code = (
+        "import ctypes, threading, time; "
+        "threading.Thread(target=time.sleep, args=(60,)).start(); "
+        "ctypes.CDLL(None).pthread_exit(None)"
+    )
+    words = [sys.executable, "-c", code]
+    with subprocess.Popen(words, preexec_fn=os.setpgrp) as process:
+        try:
+            assert wait_until(lambda: stat(process.pid)[0] == "Z")
+            assert not child.is_of_zombies(process.pid)
+        finally:
+            process.kill()
+        assert wait_until(lambda: child.is_of_zombies(process.pid))
+
+
 # --- lost -----------------------------------------------------------------------------
 
 
@@ -443,10 +525,10 @@ def test_run_when_the_masters_are_away_then_the_command_is_told_and_then_killed(
 @linux_calls
 def test_run_when_it_is_killed_then_the_command_is_killed_too(start: Start) -> None:
     command = start("run", KEY, "--", "sh", "-c", "echo $$; exec sleep 60")
-    child = int(command.line())
+    pid = int(command.line())
     command.send(signal.SIGKILL)
     assert command.process.wait(PATIENCE) == -signal.SIGKILL
-    assert wait_until(lambda: not is_alive(child))
+    assert wait_until(lambda: not is_alive(pid))
 
 
 # --- waiting through outages ----------------------------------------------------------

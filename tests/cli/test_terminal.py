@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
 
 from fastredlock import FastRedlock
-from tests.cli.conftest import Terminal
+from tests.cli.conftest import Gate, Terminal, stat
 from tests.support.calls import granted
 from tests.support.fixtures import Servers
 from tests.support.keys import KEY, settled_values, values
+from tests.support.waiting import wait_until
 
 Open = Callable[..., Terminal]  # the fixture `terminal`
 
@@ -55,6 +57,65 @@ def test_terminal_when_ctrl_c_ends_the_command_then_we_end_by_it_as_well(
     opened.type("\x03")
     assert opened.end() == -signal.SIGINT
     assert values(servers[:3]) == [None] * 3
+
+
+# What puts the command into a group of its own, or does not.
+GROUPS = [(), ("timeout", "60"), ("setsid", "-w")]
+
+
+@pytest.mark.parametrize("by", GROUPS)
+@pytest.mark.parametrize(("key", "name"), [("\x03", "INT"), ("\x1c", "QUIT")])
+def test_terminal_when_the_command_leaves_our_group_then_keys_reach_it_all_the_same(
+    terminal: Open, by: tuple[str, ...], key: str, name: str
+) -> None:
+    script = f"trap 'echo got; exit 4' {name}; echo ready; while :; do sleep 0.05; done"
+    opened = terminal("run", KEY, "--", *by, "sh", "-c", script)
+    opened.wait_for("ready")
+    opened.type(key)
+    opened.wait_for("got")
+    assert opened.end() in (4, 124, 128 + getattr(signal, f"SIG{name}"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("by", [*GROUPS, ("timeout", "--foreground", "60")])
+def test_terminal_when_ctrl_z_is_typed_then_the_command_is_stopped_until_fg(
+    terminal: Open, gate: Gate, by: tuple[str, ...]
+) -> None:
+    until = f"echo pid $$ ready; read x <{gate.path}"
+    work = f"{sys.executable} -m fastredlock run {KEY} {' '.join(by)} sh -c '{until}'"
+    jobs = f"{work}; echo stopped $?; read x; fg; echo over $?"
+    opened = terminal("run", "shell", "--", "bash", "-mc", jobs)
+    opened.wait_for(" ready")
+    opened.type("\x1a")
+    opened.wait_for("stopped 148")
+    pid = int(opened.seen.split("pid ")[1].split()[0])
+    assert wait_until(lambda: stat(pid)[0] == "T")
+    opened.type("\n")
+    gate.open()
+    opened.wait_for("over 0")
+
+
+def test_terminal_when_it_is_hung_up_then_the_command_ends(
+    terminal: Open, servers: Servers
+) -> None:
+    """Seen: both went on for ever. The leader of a session gets it, and nobody else."""
+    opened = terminal("run", KEY, "--", "sh", "-c", "echo ready; exec sleep 60")
+    opened.wait_for("ready")
+    opened.hang_up()
+    assert opened.end() == 128 + signal.SIGHUP
+    assert settled_values(servers[:3], [None] * 3) == [None] * 3
+
+
+@pytest.mark.slow
+def test_terminal_when_the_alarm_of_its_caller_comes_then_the_command_ends(
+    terminal: Open,
+) -> None:
+    alarm = (
+        "import os, signal as s, sys; s.alarm(1); os.execv(sys.argv[1], sys.argv[1:])"
+    )
+    ours = (sys.executable, "-m", "fastredlock", "run", KEY, "sleep", "60")
+    opened = terminal("run", "caller", "--", sys.executable, "-c", alarm, *ours)
+    assert opened.end() == 128 + signal.SIGALRM
 
 
 @pytest.mark.slow
