@@ -26,6 +26,7 @@ from .redis_py import (
     OF_SERVICES,
     REFUSED,
     known_settings,
+    refuse_encoding,
     refuse_overrides,
     selected,
     settings_of_client,
@@ -253,6 +254,7 @@ def _settings_of(master: object) -> Mapping[str, object]:
     if hasattr(master, "connection_pool") or hasattr(master, "nodes_manager"):
         settings = settings_of_client(master)
         refuse_overrides(master)
+        refuse_encoding(master)
         run(selected(master))
         return settings
     if isinstance(master, tuple | list) and len(master) == 2:

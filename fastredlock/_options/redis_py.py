@@ -256,6 +256,23 @@ def refuse_overrides(client: Any, key: object = TRIAL) -> None:
         _refuse(client, f"sends ('SET', {sent!r}) where ('SET', {key!r}) was called")
 
 
+def encoded(client: Any, value: object) -> bytes:
+    owner = getattr(client, "connection_pool", client)  # a cluster's client itself
+    return bytes(owner.get_encoder().encode(value))
+
+
+def refuse_encoding(client: Any, key: object = "\xe9") -> None:
+    """Raise ConfigurationError if a client would encode a key otherwise: not as UTF-8.
+
+    One that it could not encode at all is no key of its own.
+    """
+    if not isinstance(key, str) or pool_of(client) is None:
+        return
+    with suppress(UnicodeError):
+        if (sent := encoded(client, key)) != key.encode():
+            _refuse(client, f"has an encoding= by which {key!r} is {sent!r}")
+
+
 def key_sent(client: Any, key: Any) -> Any:
     """Return the key that a client's SET of this key has.
 

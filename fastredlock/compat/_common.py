@@ -23,6 +23,7 @@ from .._options.keys import unprefixed
 from .._options.redis_py import (
     identity_of,
     pool_of,
+    refuse_encoding,
     refuse_overrides,
     selected,
     settings_of_client,
@@ -72,6 +73,7 @@ def shared_locks(
     for master in masters:  # of one pool may be clients of many classes
         for each in name:
             refuse_overrides(master, each)
+            refuse_encoding(master, each)
     references = [each for master in masters for each in _references(master)]
     key = (make, drift_factor, *references)
     copies: Any = type(masters)

@@ -30,6 +30,7 @@ from ... import (
     QuorumUnreachableError,
     TokenReusedError,
 )
+from ..._options.redis_py import refuse_overrides
 from ..._steps import run
 from .._common import Refusing, left_ms, look_at, shared_locks, warn_of_prefix
 from .._redis import Library, is_held, unsettled
@@ -226,7 +227,8 @@ class Lock(Refusing):
 
     def _connect(self) -> None:
         make = releasing_with(int(self._signal_expire))
-        self._locks = shared_locks(make, [self._client], self._name)
+        refuse_overrides(self._client, self._name)
+        self._locks = shared_locks(make, [self._client])
         warn_of_prefix(LOCK, self._name)
 
     def _take(self, granted: list[Any]) -> bool:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import redis
 import redis.asyncio
+import valkey
 from kombu.transport.redis import PrefixedStrictRedis
 from redis.cluster import NodesManager
 from redis.exceptions import LockError
@@ -44,6 +45,24 @@ LISTS: dict[str, Callable[[list[Any], str], Any]] = {  # of clients and a key: t
 def connections(server: redis.Redis) -> int:
     """Count the connections of a server, with the one that asks."""
     return len(server.client_list())
+
+
+@pytest.mark.parametrize("name", ["redlock", "pottery"])
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-16"])
+@pytest.mark.parametrize("client", [redis.Redis, valkey.Valkey])
+def test_client_that_encodes_the_key_otherwise_is_refused(
+    client: Any, encoding: str, name: str
+) -> None:
+    """Seen: two holders, for valkey-py's own sends latin-1 and ours UTF-8."""
+    clients = [
+        forbid_sockets(client(port=port, encoding=encoding)) for port in (1, 2, 3)
+    ]
+    refused = pytest.raises((ConfigurationError, Warning), match="has an encoding= by")
+    with refused:
+        LISTS[name](clients, "k\xe4")
+    with refused:
+        FastRedlock(clients)  # whose keys are not known yet
+    assert encoding == "utf-16" or shared_locks(FastRedlock, clients, "k")
 
 
 # --- sockets ------------------------------------------------------------------------
