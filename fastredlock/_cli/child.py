@@ -317,6 +317,8 @@ class Child:
                 os.killpg(self._pid, number)
             elif self._code is None:  # else the number may be another's
                 os.kill(self._pid, number)
+        if number in ENDING:  # which one that is stopped does not see
+            self._send(signal.SIGCONT)
 
     # --- the lock ---------------------------------------------------------------------
 
@@ -346,7 +348,6 @@ class Child:
                 return
             self._kill_at = now + (left or self._kill_after)
             self._send(signal.SIGTERM)
-            self._send(signal.SIGCONT)  # one that is stopped does not see it
         elif not self._was_killed and now >= self._kill_at:
             self._was_killed = True
             self._send(signal.SIGKILL)

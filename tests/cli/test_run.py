@@ -431,6 +431,15 @@ def test_run_when_nobody_could_let_it_go_on_then_a_stop_does_nothing(
     assert command.end()[0] == 7
 
 
+def test_run_when_its_command_is_stopped_then_a_signal_ends_it(start: Start) -> None:
+    """Seen at a terminal: Ctrl-C did nothing to a job that waited for its input."""
+    command = start("run", KEY, "--", "sh", "-c", "echo $$; kill -STOP $$; sleep 60")
+    pid = int(command.line())
+    assert wait_until(lambda: stat(pid)[0] == "T")
+    command.send(signal.SIGINT)
+    assert command.end()[0] == 130
+
+
 @linux_calls
 def test_run_when_only_zombies_of_others_are_left_then_it_ends(start: Start) -> None:
     """A daemon that reaps nothing has left a child in the group."""
