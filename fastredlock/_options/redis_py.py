@@ -256,20 +256,18 @@ def refuse_overrides(client: Any, key: object = TRIAL) -> None:
         _refuse(client, f"sends ('SET', {sent!r}) where ('SET', {key!r}) was called")
 
 
-def encoded(client: Any, value: object) -> bytes:
-    owner = getattr(client, "connection_pool", client)  # a cluster's client itself
-    return bytes(owner.get_encoder().encode(value))
-
-
 def refuse_encoding(client: Any, key: object = "\xe9") -> None:
     """Raise ConfigurationError if a client would encode a key otherwise: not as UTF-8.
 
     One that it could not encode at all is no key of its own.
     """
-    if not isinstance(key, str) or pool_of(client) is None:
+    if not isinstance(key, str):
         return
+    settings = getattr(pool_of(client), "connection_kwargs", {})
+    encoding = settings.get("encoding") or "utf-8"
+    errors = settings.get("encoding_errors") or "strict"
     with suppress(UnicodeError):
-        if (sent := encoded(client, key)) != key.encode():
+        if (sent := key.encode(encoding, errors)) != key.encode():
             _refuse(client, f"has an encoding= by which {key!r} is {sent!r}")
 
 

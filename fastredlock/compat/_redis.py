@@ -26,7 +26,6 @@ from .. import (
     Vote,
 )
 from .._core import has_quorum
-from .._options.redis_py import encoded
 from .._reports.votes import printable
 from .._steps import Steps
 from ._common import answered, noted, settings_given, token_source
@@ -76,6 +75,11 @@ def patient_locks(make: Callable[..., L], clients: Sequence[Any], **options: Any
         waits = settings_given(clients[0]).get("socket_timeout")
         options["round_timeout"] = float(waits) if waits else PATIENCE
     return make(clients, **options)
+
+
+def encoded(client: Any, value: object) -> bytes:
+    owner = getattr(client, "connection_pool", client)  # a cluster's client itself
+    return bytes(owner.get_encoder().encode(value))
 
 
 def draw_token() -> bytes:

@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any, ClassVar, Generic, Literal, TypeVar
 
 from ... import NO_EXPIRY, ConfigurationError
-from ..._options.redis_py import encoded, key_sent
+from ..._options.redis_py import key_sent
 from ..._steps import Steps
 from .._common import (
     LONGEST_PATIENCE,
@@ -21,7 +21,7 @@ from .._common import (
     shared_locks,
     warn_of_prefix,
 )
-from .._redis import Library, draw_token, is_held, patience
+from .._redis import Library, draw_token, encoded, is_held, patience
 
 R = TypeVar("R")  # what an extension returns: True, or what is awaited for it
 

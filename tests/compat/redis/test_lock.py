@@ -347,7 +347,7 @@ def test_lock_of_a_list_of_clients_is_held_by_a_majority(ours: Face) -> None:
     clients = ours.clients[:3]
     lock, rival = (ours.lock(client=clients, timeout=10) for _ in range(2))
     assert lock.acquire()
-    assert ours.values()[:3] == [lock.local.token] * 3
+    assert ours.values()[:3].count(lock.local.token) >= 2  # one may have been late
     assert not rival.acquire(blocking=False)
     assert (lock.locked(), lock.owned(), rival.owned()) == (True, True, False)
     assert lock.extend(10)
