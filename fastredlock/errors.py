@@ -77,7 +77,7 @@ class AcquireError(FastRedlockError):
     Attributes: `resource` (str or bytes, as given; a tuple of them where all of several
     were asked for), `votes` (`tuple[MasterVote, ...]`, one per configured master, in
     that order, of the last round), `attempts` (rounds tried), `elapsed` (s since the
-    call), `hint` (str, what to change; may be empty).
+    call), `hint` (str, what to change, how long an outage lasts; may be empty).
     """
 
     what_happened = "not acquired"

@@ -38,6 +38,7 @@ from .._core import (
 )
 from .._options.retry import Retry, delay_of
 from .._options.settings import timeout_to_ns
+from .._reports.health import outage_of
 from .._reports.log import warn_once
 from .._reports.votes import (
     EMPTY,
@@ -250,7 +251,11 @@ def failure(
     if round.verdict is Verdict.TAKEN:
         return ResourceTakenError(resource, votes, tries, elapsed, hint)
     if round.verdict is Verdict.UNREACHABLE:
-        hint = round_timeout_hint(engine, round.terms) or hint
+        hints = (
+            outage_of(engine, round.closed_ns),
+            round_timeout_hint(engine, round.terms) or hint,
+        )
+        hint = "; ".join(filter(None, hints))
         return QuorumUnreachableError(resource, votes, tries, elapsed, hint)
     return ValidityExhaustedError(resource, votes, tries, elapsed)
 

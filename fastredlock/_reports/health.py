@@ -54,6 +54,19 @@ def ping_of(engine: Engine, round: Round) -> tuple[MasterHealth, ...]:
     )
 
 
+def outage_of(engine: Engine, now_ns: int) -> str:
+    """Say for how long no quorum could be had; "" if there is one, or for 1 s."""
+    ready = MasterState.READY
+    away = sorted(
+        away_from_ns
+        for _, state, *_, refused_until_ns, _, away_from_ns, _ in engine.health()
+        if away_from_ns and (state is not ready or now_ns < refused_until_ns)
+    )
+    lost = away[(len(engine.master_names) - 1) // 2 :]  # from the first too many on
+    seconds = (now_ns - lost[0]) / 1e9 if lost else 0
+    return f"no quorum for {seconds:.0f} s" if seconds >= 1 else ""
+
+
 def is_yes(vote: MasterVote) -> bool:
     """Return whether the answer to a ping is that of a master that votes."""
     if vote.vote is Vote.FAILED:

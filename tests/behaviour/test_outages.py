@@ -56,6 +56,30 @@ def test_masters_when_one_more_than_the_quorum_allows_stops_then_none_locks(
         locks.acquire("more", timeout=0)
 
 
+@pytest.mark.slow
+def test_error_when_an_outage_lasts_then_has_its_age_until_it_is_over(
+    masters: LocalMasters, make_locks: MakeLocks
+) -> None:
+    locks = connected(make_locks(masters.urls[:3]))
+
+    def age() -> float:
+        with pytest.raises(QuorumUnreachableError) as caught:
+            locks.acquire(KEY, timeout=0)
+        said = re.search(r" \(no quorum for (\d+) s", str(caught.value))
+        return float(said[1]) if said else 0
+
+    masters.stop(0)
+    time.sleep(1)  # not yet an outage
+    with stopwatch() as lasted:
+        masters.stop(1)
+        assert wait_until(lambda: age() >= 2)
+        assert lasted() > 1.4
+    masters.start(0)
+    granted(locks.acquire(KEY, timeout=8)).release()
+    masters.stop(0)  # another one
+    assert age() < 2
+
+
 @pytest.mark.parametrize("is_connected", [False, True])
 @pytest.mark.parametrize("first", [0, 2])
 def test_acquire_when_three_of_five_are_stopped_then_names_them_and_leaves_no_key(
