@@ -127,10 +127,10 @@ def _under_lock(
         elif "unreachable_tries" in error.hint:
             error.hint = "given up by --unreachable-tries, or that of the TOML file"
         raise CommandError(str(error), Status.UNREACHABLE) from None
-    except LeaseLostError:
-        if ended is None:
-            raise
-        if not ended.reason:
+    except LeaseLostError as error:
+        if ended is None:  # before it was kept
+            ended = Ended(Status.LOST, f"{error}; the command got SIGKILL")
+        elif not ended.reason:
             ended = Ended(
                 Status.LOST,
                 f"{printable(name)}: lost before the command ended by itself, with "
