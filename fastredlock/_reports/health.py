@@ -1,9 +1,10 @@
 """The health of the masters, for people and for probes: what is known, or was asked."""
 
+from math import inf
 from typing import NamedTuple
 
 from .._core import Engine, MasterState, Round, ServerClock, ServerInfo, Vote, now_ns
-from .votes import MasterVote, votes_of
+from .votes import MasterVote, quorum_value, votes_of
 
 # An ACL that refuses the key of the question may allow the caller's keys; one that
 # refuses the command does not (src_cython/protocol/handshake.pyx).
@@ -57,13 +58,15 @@ def ping_of(engine: Engine, round: Round) -> tuple[MasterHealth, ...]:
 def outage_of(engine: Engine, now_ns: int) -> str:
     """Say for how long no quorum could be had; "" if there is one, or for 1 s."""
     ready = MasterState.READY
-    away = sorted(
-        away_from_ns
-        for _, state, *_, refused_until_ns, _, away_from_ns, _ in engine.health()
-        if away_from_ns and (state is not ready or now_ns < refused_until_ns)
+    until = quorum_value(
+        [
+            away_from_ns
+            if away_from_ns and (state is not ready or now_ns < refused_until_ns)
+            else inf
+            for _, state, *_, refused_until_ns, _, away_from_ns, _ in engine.health()
+        ]
     )
-    lost = away[(len(engine.master_names) - 1) // 2 :]  # from the first too many on
-    seconds = (now_ns - lost[0]) / 1e9 if lost else 0
+    seconds = (now_ns - until) / 1e9 if until else 0
     return f"no quorum for {seconds:.0f} s" if seconds >= 1 else ""
 
 
