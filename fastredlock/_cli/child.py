@@ -25,8 +25,8 @@ import os
 import signal
 import time
 from contextlib import suppress
+from glob import iglob
 from itertools import chain
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, NoReturn
 
 from .._core import adopt_orphans, end_with_parent
@@ -144,15 +144,25 @@ def is_of_zombies(group: int) -> bool:
 
     Looks twice: one that is found dead may have forked after /proc was listed.
     """
-    looks = (Path("/proc").glob("[0-9]*/stat") for _ in range(2))
+    looks = (iglob("/proc/[0-9]*/stat") for _ in range(2))
     for path in chain.from_iterable(looks):
-        with suppress(FileNotFoundError, ProcessLookupError):
-            stat = path.read_bytes().rpartition(b")")[2].split()
+        with suppress(FileNotFoundError, ProcessLookupError), open(path, "rb") as file:
+            stat = file.read().rpartition(b")")[2].split()
             # A main thread may end before others: proc(5), num_threads.
             is_zombie = stat[0] in b"ZX" and int(stat[17]) < 2
             if int(stat[2]) == group and not is_zombie:
                 return False
     return os.path.exists("/proc/1/stat")  # else other users' are hidden, or all
+
+
+def is_in_the_kernel(pid: int) -> bool:
+    """Return whether it waits in a call that no stop ends: a vfork, its child stopped.
+
+    It is never seen to have stopped then; and runs nothing before it has.
+    """
+    with suppress(OSError), open(f"/proc/{pid}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()[0] == b"D"
+    return False
 
 
 def die_by(number: int) -> int:
@@ -251,6 +261,8 @@ class Child:
             if came is not None and came[0] != signal.SIGCHLD:
                 self._pass_on(*came)
             self._reap()
+            if came is None and self._stop_by and is_in_the_kernel(self._pid):
+                self._stop()
             if self._code is not None and not self._goes_on(is_quiet=came is None):
                 return self._ended(self._code)
 

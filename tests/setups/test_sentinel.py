@@ -90,7 +90,7 @@ def test_service_when_locked_by_a_task_then_it_is_found_as_well(
             awaited.FastRedlock([client], ttl=1, max_ttl=1) as locks,
             locks.lock("task", timeout=5) as lease,
         ):
-            return lease.is_valid
+            return bool(lease.is_valid)
 
     assert asyncio.run(lock())
 

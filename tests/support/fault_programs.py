@@ -101,7 +101,10 @@ def back_off(*urls: str) -> None:
     pairs(20)
     cost = {name: made - before[name] for name, made in calls.made().items()}
     sends = 20 * 2 * 4  # a round writes once to each of the others
-    assert cost == {"look_ups": 0, "sockets": 0, "connects": 0, "sends": sends}, cost
+    # A gate that answered late is told by a script behind it, once more.
+    more = cost.pop("sends") - sends
+    assert cost == {"look_ups": 0, "sockets": 0, "connects": 0}, cost
+    assert 0 <= more <= 4, more
     locks.close()
 
 
