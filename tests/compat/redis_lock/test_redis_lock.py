@@ -6,6 +6,7 @@ import gc
 import logging
 import re
 import threading
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -451,8 +452,14 @@ def test_expire_that_cannot_be_renewed_is_refused_and_leaves_no_key(ours: Face) 
         proxy.set(delay=0.2)
         slow = ours.client(proxy.url, socket_timeout=5)
         lock = ours.Lock(slow, KEY, expire=1, auto_renewal=True)
+
+        def tried() -> bool:
+            with suppress(redis.ConnectionError):  # it is not connected yet
+                lock.acquire()
+            return False
+
         with pytest.raises(ValueError, match="keep_alive needs"):
-            lock.acquire()
+            wait_until(tried, within=10)
     assert wait_until(lambda: ours.value() is None, within=0.5)
 
 
