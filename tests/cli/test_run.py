@@ -391,6 +391,8 @@ def test_run_when_it_was_stopped_beyond_the_ttl_then_ends_the_command(
     assert err.endswith("; the command got SIGTERM: status 4\n")
 
 
+# Threads of other tests are in this process, which `run` itself has none of.
+@pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_run_when_it_was_stopped_before_it_renews_then_the_lock_is_lost(
     call: Call, monkeypatch: pytest.MonkeyPatch
 ) -> None:
