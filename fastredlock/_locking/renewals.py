@@ -73,6 +73,8 @@ def end_of(kept: Validity) -> int:
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
 MOST = 1000  # renewals at a time: a caller's command never waits behind more
+LEAST_MOST = 100  # of them, however little time is left
+EACH_NS = 250_000  # for each of many, on a machine that has ten times too much to do
 STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
 
 
@@ -144,28 +146,33 @@ class Keeping:
     def due(self, now_ns: int, most: int = MOST) -> Due:
         """Return what is to be done now; those to be renewed are given to `end`.
 
-        At most so many renewals: the others are still due, and losses come first.
+        At most so many renewals, and no more than their time is enough for: those that
+        end first. The others are still due, and losses come first.
         """
         renewals: list[Validity] = []
         lost: list[Validity] = []
-        later: list[Validity] = []
         soonest_ns = FOREVER_NS
         for due_ns in [each for each in self._buckets if each <= now_ns]:
-            bucket = self._buckets.pop(due_ns)
-            soonest_ns = min(soonest_ns, bucket.soonest_ns)
-            for kept in bucket:
+            for kept in self._buckets.pop(due_ns):
                 lease = kept()
                 if kept.due_ns != due_ns or lease is None or lease._status is not None:
                     continue  # it is in another one since, or dropped
-                if now_ns >= end_of(kept) - kept.pace.margin_ns or kept.is_lost:
+                end_ns = end_of(kept)
+                if now_ns >= end_ns - kept.pace.margin_ns or kept.is_lost:
                     lost.append(kept)
                 elif now_ns >= kept.until_ns:  # its end is reported in any case
                     self._put(kept, FOREVER_NS)
                 else:
-                    (renewals if len(renewals) < most else later).append(kept)
-        for kept in later:
-            self._put(kept, now_ns)
-        return Due(renewals, self._time_ns(now_ns, soonest_ns), lost)
+                    renewals.append(kept)
+                    soonest_ns = min(soonest_ns, end_ns)
+        time_ns = self._time_ns(now_ns, soonest_ns)
+        most = min(most, max(time_ns // EACH_NS, LEAST_MOST))
+        if len(renewals) > most:
+            renewals.sort(key=end_of)
+            for kept in renewals[most:]:
+                self._put(kept, now_ns)
+            del renewals[most:]
+        return Due(renewals, time_ns, lost)
 
     def _time_ns(self, now_ns: int, soonest_ns: int) -> int:
         """Return how long renewals may take that are due now, and end so soon.
