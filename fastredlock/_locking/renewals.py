@@ -73,8 +73,6 @@ def end_of(kept: Validity) -> int:
 LEAST_WAIT_NS = 5_000_000  # between renewals that fail
 LEAST_TIME_NS = 2_000_000  # for a renewal
 MOST = 1000  # renewals at a time: a caller's command never waits behind more
-LEAST_MOST = 100  # of them, however little time is left
-EACH_NS = 250_000  # for each of many, on a machine that has ten times too much to do
 STEP = 40_503  # of 65,536: the golden section, which spreads any number evenly
 
 
@@ -146,8 +144,8 @@ class Keeping:
     def due(self, now_ns: int, most: int = MOST) -> Due:
         """Return what is to be done now; those to be renewed are given to `end`.
 
-        At most so many renewals, and no more than their time is enough for: those that
-        end first. The others are still due, and losses come first.
+        At most so many renewals, those that end first. The others are still due, and
+        losses come first.
         """
         renewals: list[Validity] = []
         lost: list[Validity] = []
@@ -166,7 +164,6 @@ class Keeping:
                     renewals.append(kept)
                     soonest_ns = min(soonest_ns, end_ns)
         time_ns = self._time_ns(now_ns, soonest_ns)
-        most = min(most, max(time_ns // EACH_NS, LEAST_MOST))
         if len(renewals) > most:
             renewals.sort(key=end_of)
             for kept in renewals[most:]:

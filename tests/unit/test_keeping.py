@@ -284,9 +284,7 @@ def test_due_renewals_beyond_the_most_are_due_still(desk: Desk) -> None:
 
 
 @pytest.mark.slow
-def test_ten_thousand_leases_when_all_are_late_and_masters_slow_then_none_is_lost() -> (
-    None
-):
+def test_ten_thousand_leases_when_all_are_late_then_none_is_lost() -> None:
     """Seen once, overloaded: 9,165 of 10,000 were lost together."""
     desk = Desk()
     desk.locks.answers = ["GG."] * 10_001

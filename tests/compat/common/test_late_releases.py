@@ -60,8 +60,8 @@ def network(urls: list[str], servers: Servers) -> Iterator[Network]:
 
 
 def take(lock: Any) -> bool:
-    """Acquire; again where the connection was found dead."""
-    with suppress(redis.RedisError):
+    """Acquire; again if the connection was dead, or the release is still on its way."""
+    with suppress(redis.RedisError, redis_lock.AlreadyAcquired):
         return bool(lock.acquire(blocking=False))
     return False
 
