@@ -397,6 +397,8 @@ cdef int blocking_leave(Engine self) except -1:
     if self.generation != current_generation or not leader_is_caller(self.leadership):
         return 0      # a leader's greenlet, copied by a fork
     try:
+        if self.leadership.depth == 1 and self.leadership.greenlet != 0:
+            blocking_undo_followers(self)
         if self.is_closed and self.leadership.depth == 1:
             blocking_end_closing(self)
             blocking_close_again(self)
@@ -404,6 +406,20 @@ cdef int blocking_leave(Engine self) except -1:
         leader_leave(self.leadership)
     if self.leadership.depth == 0 and self.leadership.waker.has_followers:
         return blocking_serve(self)
+
+
+cdef int blocking_undo_followers(Engine self) except -1:
+    # The work of greenlets that never go on: nobody reads its answers behind us.
+    cdef Leadership leadership = self.leadership
+    cdef Follower follower
+    over = [
+        follower for follower in leadership.waiting if greenlet_is_over(follower.green)
+    ]
+    for follower in over:
+        follower_forget(leadership.waiting, follower)
+        if follower.work is not None and not work_is_finished(follower.work):
+            engine_withdraw_work(self, follower.work, clock_ns())
+    return blocking_flush_all(self) if over else 0
 
 
 cdef int blocking_serve(Engine self) except -1:
