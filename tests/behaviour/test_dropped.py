@@ -26,7 +26,8 @@ pytestmark = pytest.mark.filterwarnings("error")
 @pytest.fixture(autouse=True)
 def no_older_garbage() -> None:
     """Let no warning of what an earlier test has left come in this one."""
-    gc.collect()
+    with warnings.catch_warnings(action="ignore"):
+        gc.collect()
 
 
 def test_lease_when_dropped_alive_then_a_warning_names_it_and_no_token() -> None:

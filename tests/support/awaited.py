@@ -12,9 +12,10 @@ import gc
 import inspect
 import os
 from collections.abc import Callable, Coroutine, Iterable
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from contextlib import suppress
 from functools import partial
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, TypeVar
 
@@ -77,17 +78,18 @@ class LoopThread:
         if self._pid != os.getpid():  # a forked child has no such thread
             self._begin()
         begun: list[asyncio.Task[Any]] = []
-        ended: Future[Any] = Future()
+        # In C: a Future may be interrupted with its lock taken, and the loop stands.
+        ended: SimpleQueue[asyncio.Task[Any]] = SimpleQueue()
 
         def begin() -> None:
             begun.append(self.loop.create_task(work()))
-            begun[0].add_done_callback(partial(hand_over, ended))
+            begun[0].add_done_callback(ended.put)
 
         try:
             self.loop.call_soon_threadsafe(begin)
-            return ended.result()
+            return outcome(ended.get())
         except BaseException:
-            if not ended.done():  # interrupted
+            if not (begun and begun[0].done()):  # interrupted
                 with suppress(CancelledError):
                     asyncio.run_coroutine_threadsafe(
                         self._give_up(begun), self.loop
@@ -119,14 +121,11 @@ class LoopThread:
         assert not self.complaints, self.complaints
 
 
-def hand_over(to: Future[Any], task: asyncio.Task[Any]) -> None:
-    """Let a thread that waits have the outcome of a task."""
+def outcome(task: asyncio.Task[Any]) -> Any:
+    """Return what a task that is done returned, or raise what it raised."""
     if task.cancelled():
-        to.set_exception(CancelledError())
-    elif (error := task.exception()) is not None:
-        to.set_exception(error)
-    else:
-        to.set_result(task.result())
+        raise CancelledError
+    return task.result()
 
 
 # Methods of the awaitable client, its leases and what tells of a loss, that are awaited
