@@ -21,6 +21,7 @@ from tests.support.parallel import pytest_cmdline_main
 from tests.support.queue_table import queue_mistakes
 from tests.support.stolen_time import (
     pytest_report_teststatus,
+    pytest_runtest_makereport,
     pytest_runtest_protocol,
     pytest_terminal_summary,
 )
@@ -28,6 +29,7 @@ from tests.support.stolen_time import (
 __all__ = [  # hooks, for pytest
     "pytest_cmdline_main",
     "pytest_report_teststatus",
+    "pytest_runtest_makereport",
     "pytest_runtest_protocol",
     "pytest_terminal_summary",
 ]

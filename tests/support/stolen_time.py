@@ -4,13 +4,14 @@ Many tests measure milliseconds. A virtual machine stands still whenever its hos
 the CPU to another one, and a busy system lets a thread that is ready wait for one: a
 test that fails then says nothing of the package. Linux counts both: the column `steal`
 of /proc/stat, over all CPUs, in ticks of 10 ms (man 5 proc_stat), and how long a thread
-was ready and had no CPU, the second number of /proc/thread-self/schedstat, in ns.
+was ready and had no CPU, the second number of its schedstat in /proc, in ns. A test's
+threads are those of its process and the first of each child: the servers that it uses.
 
 The rule, for each test:
-1. Both are read before and after it, fixtures included.
-2. If it failed, in any phase, and the system took more than `ENOUGH_MS` away, it is run
-   again with new fixtures, at most `MOST_REPEATS` times. A wait for the CPU counts if
-   it was a fifth of the time or more: threads that share a core wait for each other.
+1. Both are read before it, fixtures included, and where it failed, in any phase.
+2. If the system took more than `ENOUGH_MS` away, it is run again with new fixtures, at
+   most `MOST_REPEATS` times. A wait for the CPU is that of the thread that waited most,
+   and counts if it was a fifth of the time or more: who share a core wait by turns.
 3. Nothing else counts: neither a test's name nor its file, nor how few have failed. A
    failure of a test that lost no time is red at once.
 4. pytest counts each failure that was forgiven, "2 rerun", and lists it at the end with
@@ -24,14 +25,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Generator
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 from _pytest.runner import runtestprotocol
 
-STAT = Path("/proc/stat")
-SCHEDULED = Path("/proc/thread-self/schedstat")
+PROC = Path("/proc")
 ENOUGH_MS = 50.0
 MOST_REPEATS = 2 if os.environ.get("TESTS_RUN_AGAIN") != "0" else 0
 
@@ -39,6 +40,7 @@ _TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 _STEAL = 8  # the column of the line that begins with "cpu": its name is column 0
 
 ENDINGS = "Error", "Warning"  # of names of exceptions
+_BEGUN, _TAKEN = pytest.StashKey["Taken"](), pytest.StashKey[float]()
 _RERUN: tuple[str, str, str] = "rerun", "R", "RERUN"  # pytest's three words for it
 
 
@@ -49,12 +51,14 @@ class Taken(NamedTuple):
     """What the system has taken away so far, and when that was read, in ms."""
 
     stolen: float
-    waited: float
+    waited: dict[Path, float]  # of each thread
     at: float
 
     def until(self, later: Taken) -> float:
         """Return what was taken away from a test meanwhile, as far as it counts."""
-        stolen, waited = later.stolen - self.stolen, later.waited - self.waited
+        stolen = later.stolen - self.stolen
+        waits = (ms - self.waited.get(who, 0.0) for who, ms in later.waited.items())
+        waited = max(waits, default=0.0)
         return stolen + (waited if waited * 5 >= later.at - self.at else 0.0)
 
 
@@ -93,6 +97,17 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
     return True  # pytest's own loop has nothing left to do
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note what was taken away where a test fails: its servers are still there."""
+    report = yield
+    if report.failed and _TAKEN not in item.stash:
+        item.stash[_TAKEN] = item.stash[_BEGUN].until(_taken_until_now())
+    return report
+
+
 def pytest_report_teststatus(report: pytest.TestReport) -> tuple[str, str, str] | None:
     """Count a failure that was forgiven in pytest's last line."""
     return _RERUN if report.outcome == _RERUN[0] else None
@@ -113,9 +128,9 @@ def _reports(
     """Run a test, again if need be; return a report of each run, all of the last."""
     forgiven: list[pytest.TestReport] = []
     while True:
-        before = _taken_until_now()
+        item.stash[_BEGUN] = _taken_until_now()
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        taken = before.until(_taken_until_now())
+        taken = item.stash.get(_TAKEN, 0.0)
         failed = next((report for report in reports if report.failed), None)
         if failed is None or taken <= ENOUGH_MS or len(forgiven) == MOST_REPEATS:
             return [*forgiven, *reports]
@@ -123,15 +138,29 @@ def _reports(
         failed.user_properties.append((_RERUN[0], line))
         failed.outcome = _RERUN[0]  # type: ignore[assignment]
         forgiven.append(failed)
+        del item.stash[_TAKEN]
         _forget_fixtures(item)
 
 
 def _taken_until_now() -> Taken:
-    stat, scheduled = (
-        path.read_text() if path.exists() else "" for path in (STAT, SCHEDULED)
-    )
+    own = list((PROC / "self" / "task").glob("[0-9]*"))
+    waits = {
+        path: waited_ms(_text(path / "schedstat")) for path in [*own, *_children(own)]
+    }
     now = time.monotonic() * 1000
-    return Taken(stolen_ms(stat, _TICKS_PER_S), waited_ms(scheduled), now)
+    return Taken(stolen_ms(_text(PROC / "stat"), _TICKS_PER_S), waits, now)
+
+
+def _children(tasks: list[Path]) -> list[Path]:
+    pids = [pid for task in tasks for pid in _text(task / "children").split()]
+    return [PROC / pid for pid in pids]
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError:  # not of Linux, or it has just ended
+        return ""
 
 
 def _reason(report: pytest.TestReport) -> str:

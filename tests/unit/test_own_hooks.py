@@ -88,7 +88,8 @@ def numprocesses(pytester: pytest.Pytester, *arguments: str) -> int | None:
 
 HOOKS = """
 from tests.support.stolen_time import (
-    pytest_report_teststatus, pytest_runtest_protocol, pytest_terminal_summary,
+    pytest_report_teststatus, pytest_runtest_makereport, pytest_runtest_protocol,
+    pytest_terminal_summary,
 )
 """
 # Every test of these begins with this: `run` counts its runs, `steal` lets time pass.
@@ -107,19 +108,21 @@ def steal(ticks):
     stolen = int(stat.read_text().split()[8]) + ticks
     stat.write_text(f"cpu 0 0 0 0 0 0 0 {stolen} 0 0")
 
-def wait(ms):
-    Path("scheduled").write_text(f"5 {ms * 1_000_000} 1")
+def wait(ms, who="self/task/1"):
+    Path(who, "schedstat").write_text(f"5 {ms * 1_000_000} 1")
 """
 
 
 @pytest.fixture
 def stat(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Put files in the place of /proc: nothing is taken away but by the test."""
-    path, scheduled = pytester.path / "stat", pytester.path / "scheduled"
+    path, task = pytester.path / "stat", pytester.path / "self" / "task" / "1"
     path.write_text("cpu 0 0 0 0 0 0 0 7 0 0")
-    scheduled.write_text("5 0 1")
-    monkeypatch.setattr(stolen_time, "STAT", path)
-    monkeypatch.setattr(stolen_time, "SCHEDULED", scheduled)
+    for thread in (task, pytester.path / "2"):
+        thread.mkdir(parents=True)
+        (thread / "schedstat").write_text("5 0 1")
+    (task / "children").write_text("2 3 ")  # the third has just ended
+    monkeypatch.setattr(stolen_time, "PROC", pytester.path)
     monkeypatch.setattr(stolen_time, "_TICKS_PER_S", 100)
     monkeypatch.setattr(stolen_time, "MOST_REPEATS", 2)
     pytester.makeconftest(HOOKS)
@@ -171,8 +174,10 @@ def test_wait_for_the_cpu_is_the_second_number_of_three(
 def test_wait_for_the_cpu_counts_if_it_was_a_fifth_of_the_time(
     stolen: float, waited: float, took: float, taken: float
 ) -> None:
-    begun = Taken(100.0, 1000.0, 5.0)
-    assert begun.until(Taken(100.0 + stolen, 1000.0 + waited, 5.0 + took)) == taken
+    server, other = Path("7"), Path("8")
+    begun = Taken(100.0, {server: 1000.0, other: 3.0}, 5.0)
+    waits = {server: 1000.0 + waited, other: 5.0}
+    assert begun.until(Taken(100.0 + stolen, waits, 5.0 + took)) == taken
 
 
 def test_reason_is_one_short_line() -> None:
@@ -196,6 +201,7 @@ def test_it():
         wait(500_000)
         assert False
 """
+SERVER_WAITED_ONCE = WAITED_ONCE.replace("500_000", "500_000, '2'")
 ALWAYS = """
 def test_it():
     run()
@@ -223,11 +229,19 @@ def test_it():
     [
         (SLOW_ONCE, {"passed": 1}, 2, 1),
         (WAITED_ONCE, {"passed": 1}, 2, 1),
+        (SERVER_WAITED_ONCE, {"passed": 1}, 2, 1),
         (ALWAYS, {"failed": 1}, 3, 2),
         (ONCE_IN_TEN, {"passed": 9, "failed": 1}, 10, 0),
         (THEIR_BUG, {"failed": 1}, 1, 0),
     ],
-    ids=["stolen once", "waited once", "stolen always", "by chance", "no bug any more"],
+    ids=[
+        "stolen once",
+        "waited once",
+        "a server waited once",
+        "stolen always",
+        "by chance",
+        "no bug any more",
+    ],
 )
 def test_test_when_it_fails_then_is_run_again_only_if_time_was_taken_away(
     pytester: pytest.Pytester,
