@@ -206,6 +206,12 @@ def _parser() -> Parser:
         default=int(Status.TAKEN),
         help=f"the exit status where others hold the lock (default: {Status.TAKEN:d})",
     )
+    _add_options_of_lock(parser)
+    parser.add_masters()
+    return parser
+
+
+def _add_options_of_lock(parser: Parser) -> None:
     parser.add_argument(
         "--ttl",
         **number("S", float, 1),
@@ -243,8 +249,6 @@ def _parser() -> Parser:
         default=None,
         help="give the command FASTREDLOCK_FENCE: a number that grows with each grant",
     )
-    parser.add_masters()
-    return parser
 
 
 FIRST, AGAIN = 2.0, 30.0  # s; a lock that is merely contended is not worth a line

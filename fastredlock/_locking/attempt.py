@@ -1,6 +1,6 @@
 """What an acquire does until it is won or its time is up, for every driver.
 
-An attempt is a round, its roll-back and a delay: `attempts` is one generator, and the
+An attempt is a round, its roll-back and a delay: `attempts` gives a generator, and the
 driver does each step that it yields: a `Round` is run until it is closed (a lost one is
 rolled back by the engine before anything else), a float is slept (s). It reads no clock
 and no socket: the times it needs are in the closed round.
@@ -20,6 +20,7 @@ another client's token; of one without expiry a warning is logged once.
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
+from typing import Any
 
 from .._core import (
     AcquireCall,
@@ -83,121 +84,159 @@ def attempts(
     TokenReusedError where nothing was sent because a given token's use is not settled,
     and ReentryError where the caller would wait for itself.
     """
-    engine, settings = driver.engine, driver.settings
-    new_token, retry = settings.new_token, settings.retry
-    resource, began_ns = call.resource, call.began_ns
-    key = call.encode(resource)
-    terms, timeout_ns = settings.terms(call.ttl), timeout_to_ns(call.timeout)
-    refused = None
-    if driver.entered and timeout_ns != 0:
-        refused = refusal(driver, resource, key)
-    del call  # which refers to this generator
-    tries = unreachable_tries = lost_turns = looks = 0
-    permits = key if isinstance(key, Permits) else None
-    lock_key = key if permits is None else permits.name
-    is_inspected = keeps_turn = False
-    has_waited = first is not None and first.has_turn
-    pause_ns, places = 0, None
-    left_ns = timeout_ns
-    may_wait = timeout_ns != 0 and retry.waits_in_turn
-    if refused is not None:
-        if first is None and permits is None:
-            raise refused
-        may_wait = False  # of slots another one may be free
-    waits = may_wait and engine.is_contended(key, began_ns)
-    while True:
-        tries += 1
+    return Attempts(driver, call, first).steps(first)
+
+
+class Attempts:
+    """The tries of one acquire; see `attempts`. It refers to no round between them."""
+
+    def __init__(
+        self, driver: DriverFields, call: AcquireCall, first: Round | None
+    ) -> None:
+        self._engine, settings = driver.engine, driver.settings
+        self._retry: Retry = settings.retry
+        self._new_token = settings.new_token
+        self._resource, self._began_ns = call.resource, call.began_ns
+        self._key: Any = call.encode(call.resource)
+        self._permits = self._key if isinstance(self._key, Permits) else None
+        self._terms: Terms = settings.terms(call.ttl)
+        self._timeout_ns = self._left_ns = timeout_to_ns(call.timeout)
+        self._refused = None
+        if driver.entered and self._timeout_ns != 0:
+            self._refused = refusal(driver, self._resource, self._key)
+        if self._refused is not None and first is None and self._permits is None:
+            raise self._refused
+        self._may_wait = (
+            self._timeout_ns != 0
+            and self._retry.waits_in_turn
+            and self._refused is None  # else of slots another one may be free
+        )
+        is_contended = self._engine.is_contended(self._key, self._began_ns)
+        self._waits = self._may_wait and is_contended
+        self._has_waited = first is not None and first.has_turn
+        self._tries = self._unreachable_tries = self._lost_turns = self._looks = 0
+        self._is_inspected = self._keeps_turn = False
+        self._pause_ns = 0
+        self._places: object = None
+
+    def steps(self, round: Round | None) -> Generator[Round | float, None, None]:
+        """Yield what to run and to sleep; `round`: of the first try, if it was run."""
+        while True:
+            self._tries += 1
+            if round is None:
+                round = self._new_round()
+                yield round
+            if round.is_won:
+                return
+            if self._timeout_ns is not None:
+                elapsed_ns = round.closed_ns - self._began_ns
+                self._left_ns = max(0, self._timeout_ns - elapsed_ns)
+            is_taken = round.verdict is Verdict.TAKEN
+            if (yield from (self._taken if is_taken else self._outage)(round)):
+                round = None
+                continue
+            if self._left_ns == 0:
+                return
+            if self._refused is not None:
+                raise self._refused
+            delay = self._delay(round)
+            round = None  # rolled back: thousands may wait here, and none needs it
+            before_wait(self._engine)
+            yield delay
+
+    def _new_round(self) -> Round:
         # A fresh token for every round: the late release of one round must never meet
         # the key of the next.
-        if first is not None:
-            round, first = first, None
-        else:
-            round = engine.new_round(
-                ACQUIRE,
-                key,
-                new_token(),
-                terms,
-                tries,
-                began_ns,
-                time_for_round(engine, terms, timeout_ns, left_ns),
+        round = self._engine.new_round(
+            *(ACQUIRE, self._key, self._new_token(), self._terms),
+            *(self._tries, self._began_ns),
+            time_for_round(self._engine, self._terms, self._timeout_ns, self._left_ns),
+        )
+        if self._waits:
+            before_wait(self._engine)
+            until_ns = -1
+            if self._timeout_ns is not None:
+                until_ns = self._began_ns + self._timeout_ns
+            round.wait_in_turn(
+                *(self._began_ns, self._keeps_turn, until_ns, self._has_waited),
+                *(self._pause_ns, self._places),
             )
-            if waits:
-                before_wait(engine)
-                until_ns = -1 if timeout_ns is None else began_ns + timeout_ns
-                round.wait_in_turn(
-                    *(began_ns, keeps_turn, until_ns, has_waited, pause_ns, places)
+            self._has_waited = True
+        return round
+
+    def _taken(self, round: Round) -> Generator[Round, None, bool]:
+        """Return whether the next try is made at once."""
+        engine, permits = self._engine, self._permits
+        if permits is None and engine.foreign is not None:  # of slots any may be free
+            look = engine.foreign
+            if look.is_due(self._key, round.closed_ns):
+                yield from look.look(
+                    engine, self._resource, self._key, round, self._began_ns
                 )
-                has_waited = True
-            yield round
-        if round.is_won:
-            return
-        if timeout_ns is not None:
-            left_ns = max(0, timeout_ns - (round.closed_ns - began_ns))
-        verdict = round.verdict
-        if verdict is Verdict.TAKEN:
-            foreign = engine.foreign
-            # Of the keys of slots any one may be free.
-            is_one = permits is None and foreign is not None
-            if is_one and foreign.is_due(lock_key, round.closed_ns):
-                yield from foreign.look(engine, resource, lock_key, round, began_ns)
                 yield round  # the outcome again: it is over, and so is its run
-            waits = may_wait and engine.may_wait_in_turn(key, round.closed_ns)
-            if permits is not None and (left_ns == 0 or not waits):
-                # With slow masters one look is made: it, and the try behind it, are two
-                # round timeouts more.
-                elapsed_ns = round.closed_ns - began_ns - terms.timeout_ns
-                is_late = timeout_ns is not None and elapsed_ns >= timeout_ns
-                if looks < (1 if is_late else LOOKS_MOST):
-                    looks += 1
-                    if (yield from look_for_slot(engine, permits, round)):
-                        continue
-                looks = 0
-            if left_ns == 0:
-                return
-            unreachable_tries = 0
-            if waits:
-                # The queue decides when to try again. Where a quorum is held and the
-                # gate does not know, that is at once, again and again: so this caller
-                # pauses, in its place, and those behind it need not try.
-                # (Which slot it may have, the gate says anew.)
-                keeps_turn, pause_ns = round.keeps_turn and permits is None, 0
-                places = round.places
-                lost_turns = round.lost_turns(lost_turns)
-                if lost_turns > LOST_TURNS:
-                    pause_ns = int(delay_after(engine, round, retry) * 1e9)
-                continue
-        elif verdict is not Verdict.UNREACHABLE and not terms.is_of_rate:
-            raise failure(engine, resource, round, tries, began_ns)
-        elif round.is_withheld and unreachable_tries == 0:
-            if is_inspected:
-                raise TokenReusedError(resource)
-            is_inspected = True
+        self._waits = self._may_wait and engine.may_wait_in_turn(
+            self._key, round.closed_ns
+        )
+        if permits is not None and (self._left_ns == 0 or not self._waits):
+            # With slow masters one look is made: it, and the try behind it, are two
+            # round timeouts more.
+            elapsed_ns = round.closed_ns - self._began_ns - self._terms.timeout_ns
+            is_late = self._timeout_ns is not None and elapsed_ns >= self._timeout_ns
+            if self._looks < (1 if is_late else LOOKS_MOST):
+                self._looks += 1
+                if (yield from look_for_slot(engine, permits, round)):
+                    return True
+            self._looks = 0
+        self._unreachable_tries = 0
+        if self._left_ns == 0 or not self._waits:
+            return False
+        # The queue decides when to try again. Where a quorum is held and the gate does
+        # not know, that is at once, again and again: so this caller pauses, in its
+        # place, and those behind it need not try. (Which slot it may have, the gate
+        # says anew.)
+        self._keeps_turn, self._pause_ns = round.keeps_turn and permits is None, 0
+        self._places = round.places
+        self._lost_turns = round.lost_turns(self._lost_turns)
+        if self._lost_turns > LOST_TURNS:
+            self._pause_ns = int(delay_after(engine, round, self._retry) * 1e9)
+        return True
+
+    def _outage(self, round: Round) -> Generator[Round, None, bool]:
+        if round.verdict is not Verdict.UNREACHABLE and not self._terms.is_of_rate:
+            raise self._failure(round)
+        if round.is_withheld and self._unreachable_tries == 0:
+            if self._is_inspected:
+                raise TokenReusedError(self._resource)
+            self._is_inspected = True
             # Answered behind the releases for which the round was withheld: so a
             # release that is merely on its way is no reason to refuse its token.
-            inspection = engine.new_inspection(round)
+            inspection = self._engine.new_inspection(round)
             inspection.left_ns = round.left_ns
             yield inspection
-            continue
-        else:
-            unreachable_tries += not round.lacks_its_gate
-            # A move or a failover is waited for, within the timeout.
-            gives_up = retry._gives_up(unreachable_tries, engine, round)
-            if gives_up and left_ns:
-                gives_up = not engine.may_pass(round, round.closed_ns + left_ns)
-            if left_ns == 0 or gives_up:
-                most = retry.unreachable_tries
-                hint = "" if left_ns == 0 or most is None else GIVEN_UP.format(most)
-                raise failure(engine, resource, round, tries, began_ns, hint)
-        if refused is not None:
-            raise refused
-        delay = delay_after(engine, round, retry)
-        if left_ns is not None:
+            return True
+        self._unreachable_tries += not round.lacks_its_gate
+        # A move or a failover is waited for, within the timeout.
+        gives_up = self._retry._gives_up(self._unreachable_tries, self._engine, round)
+        if gives_up and self._left_ns:
+            until_ns = round.closed_ns + self._left_ns
+            gives_up = not self._engine.may_pass(round, until_ns)
+        if self._left_ns == 0 or gives_up:
+            most = self._retry.unreachable_tries
+            is_over = self._left_ns == 0 or most is None
+            raise self._failure(round, "" if is_over else GIVEN_UP.format(most))
+        return False
+
+    def _failure(self, round: Round, hint: str = "") -> AcquireError:
+        given = self._resource, round, self._tries, self._began_ns
+        return failure(self._engine, *given, hint)
+
+    def _delay(self, lost: Round) -> float:
+        delay = delay_after(self._engine, lost, self._retry)
+        if self._left_ns is not None:
             # Never past the end of the timeout: the last try is made at it, not before.
-            delay = min(delay, left_ns / 1e9)
-            left_ns -= int(delay * 1e9)  # slept, it is no time to connect any more
-        del round  # rolled back by now: thousands may wait here, and none needs it
-        before_wait(engine)
-        yield delay
+            delay = min(delay, self._left_ns / 1e9)
+            self._left_ns -= int(delay * 1e9)  # slept: no time to connect any more
+        return delay
 
 
 def look_for_slot(

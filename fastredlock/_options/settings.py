@@ -113,13 +113,7 @@ class Settings:
         if credentials is not None:
             self.endpoints = with_credentials(self.endpoints, credentials)
         self.key_prefix: bytes = checked_key_prefix(key_prefix)
-        braces = {*b"{}"} & {*self.key_prefix}
-        is_half = braces and self.key_prefix.partition(b"{")[2].find(b"}") < 1
-        if is_half and any(endpoint.seeds for endpoint in self.endpoints):
-            raise ConfigurationError(
-                f"key_prefix={key_prefix!r}: in a cluster braces are of a hash tag, "
-                "which has to be whole"
-            )
+        self._check_hash_tag(key_prefix)
         self.client_name: bytes = checked_client_name(client_name)
         self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
         encode_resource(resource)
@@ -130,20 +124,8 @@ class Settings:
         self.drift_factor: float = drift_factor_in(drift_factor)
         self.round_timeout_ns: int | None = optional_ns("round_timeout", round_timeout)
         self.connect_timeout_ns: int = positive_ns("connect_timeout", connect_timeout)
-        if max_ttl is TAKES_NO_LOCKS:
-            max_ttl = None
-        elif max_ttl is None:
-            refuse_unguarded(self.endpoints)
-        self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
-        self.only_looks: bool = isinstance(max_ttl, OnlyLooks)
-        self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
-        self.new_token: Callable[[], bytes]
-        self.token_source: TokenSource | None = None  # None: new_token is given
-        if new_token is None:
-            self.token_source = new_token_source(owner)
-            self.new_token = self.token_source.draw
-        else:
-            self.new_token = checked_new_token(new_token, owner)
+        self._set_max_ttl(max_ttl)
+        self._set_tokens(new_token, owner)
         if not (release_script is None or type(release_script) is bytes):
             raise refused("release_script", release_script, "None or bytes")
         self.release_script: bytes | None = release_script  # the server reads the Lua
@@ -164,6 +146,35 @@ class Settings:
         self.default_terms: Terms = self._new_terms(ttl)
         if text := of_even_number(len(self.endpoints)):
             warn("%s", text)
+
+    def _check_hash_tag(self, key_prefix: str | bytes) -> None:
+        braces = {*b"{}"} & {*self.key_prefix}
+        is_half = braces and self.key_prefix.partition(b"{")[2].find(b"}") < 1
+        if is_half and any(endpoint.seeds for endpoint in self.endpoints):
+            raise ConfigurationError(
+                f"key_prefix={key_prefix!r}: in a cluster braces are of a hash tag, "
+                "which has to be whole"
+            )
+
+    def _set_max_ttl(self, max_ttl: float | None) -> None:
+        if max_ttl is TAKES_NO_LOCKS:
+            max_ttl = None
+        elif max_ttl is None:
+            refuse_unguarded(self.endpoints)
+        self.max_ttl_ns: int = optional_ns("max_ttl", max_ttl) or 0
+        self.only_looks: bool = isinstance(max_ttl, OnlyLooks)
+        self.max_ttl: float | None = None if max_ttl is None else number_of(max_ttl)
+
+    def _set_tokens(
+        self, new_token: Callable[[], bytes | str] | None, owner: str | None
+    ) -> None:
+        self.new_token: Callable[[], bytes]
+        self.token_source: TokenSource | None = None  # None: new_token is given
+        if new_token is None:
+            self.token_source = new_token_source(owner)
+            self.new_token = self.token_source.draw
+        else:
+            self.new_token = checked_new_token(new_token, owner)
 
     def _checked_linger_ns(self, linger: float) -> int:
         seconds = number_in("linger", linger, 0, LONGEST_LINGER, ALLOWED_LINGER)

@@ -323,3 +323,24 @@ def test_product_reads_no_byte_code_no_frames_and_asks_the_collector_nothing() -
     ]
     assert len(files) > 100
     assert found == []
+
+
+LONGEST = 60  # lines of a function of the shell, without its docstring
+
+
+def length_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    first, last = function.body[0], function.end_lineno or 0
+    text = ast.get_docstring(function, clean=False)
+    shown = 0 if text is None else (first.end_lineno or 0) - first.lineno + 1
+    return last - function.lineno + 1 - shown
+
+
+def test_function_of_the_shell_when_it_is_long_then_is_taken_apart() -> None:
+    lengths = {
+        f"{path.relative_to(PACKAGE)} {node.name}": length_of(node)
+        for path in PACKAGE.glob("**/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+    assert len(lengths) > 800
+    assert {name: n for name, n in lengths.items() if n > LONGEST} == {}
