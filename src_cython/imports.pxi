@@ -22,7 +22,6 @@ from libc.stdint cimport int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t,
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strerror
 from posix.fcntl cimport F_DUPFD_CLOEXEC, fcntl
-from posix.signal cimport SIG_SETMASK, sigfillset, sigset_t
 from posix.time cimport CLOCK_REALTIME, clock_gettime, timespec
 from posix.unistd cimport close, getpid
 

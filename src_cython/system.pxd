@@ -55,9 +55,6 @@ cdef extern from *:
         __atomic_thread_fence(__ATOMIC_SEQ_CST);
         return __atomic_exchange_n(flag, 0, __ATOMIC_SEQ_CST);
     }
-    static inline int atomic_decrease(int *count) {
-        return __atomic_sub_fetch(count, 1, __ATOMIC_SEQ_CST);
-    }
     static inline void atomic_put(int *flag, int value) {
         __atomic_store_n(flag, value, __ATOMIC_RELEASE);
     }
@@ -72,7 +69,6 @@ cdef extern from *:
     """
     void atomic_give(int *flag) noexcept nogil
     int atomic_take(int *flag) noexcept nogil
-    int atomic_decrease(int *count) noexcept nogil
     void atomic_put(int *flag, int value) noexcept nogil
     int atomic_get(int *flag) noexcept nogil
     bint interpreter_is_finalizing() noexcept nogil
@@ -81,13 +77,6 @@ cdef extern from "<pthread.h>" nogil:
     int pthread_atfork(void (*prepare)() noexcept nogil,
                        void (*parent)() noexcept nogil,
                        void (*child)() noexcept nogil)
-    ctypedef unsigned long pthread_t
-    int pthread_create(pthread_t *thread, const void *attributes,
-                       void *(*run)(void *) noexcept nogil, void *given)
-    int pthread_detach(pthread_t thread)
-
-cdef extern from "<signal.h>" nogil:
-    int pthread_sigmask(int how, const sigset_t *signals, sigset_t *before)
 
 cdef extern from "<sys/socket.h>" nogil:
     ctypedef unsigned int socklen_t
@@ -129,7 +118,6 @@ cdef extern from "<netdb.h>" nogil:
     int getaddrinfo(const char *host, const char *service, const addrinfo *hints,
                     addrinfo **found)
     void freeaddrinfo(addrinfo *found)
-    const char *gai_strerror(int code)
 
 cdef extern from "pythread.h" nogil:
     enum: PY_LOCK_ACQUIRED

@@ -534,7 +534,8 @@ cdef int engine_take_link(Engine self, Connection connection, int64_t now_ns) ex
         if link.phase == LINK_CONNECTING:
             connection_on_connect_event(connection, now_ns)
         elif link.phase == LINK_RESOLVING:
-            connection_on_resolved(connection, now_ns)
+            connection_on_prepared(connection, now_ns)
+            self.is_to_prepare |= connection.is_to_prepare
 
 
 cdef int engine_take_bytes(
@@ -613,7 +614,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    if self.has_tls or self.is_asking:
+    if self.has_tls or self.is_asking or self.is_to_prepare:
         return engine_between_passes(self, clock_ns())
 
 
@@ -631,6 +632,7 @@ cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
                 connection_ask_queues(connection, self.has_slots, now_ns)
         finally:
             pass_end(collects)
+    self.is_to_prepare = False
     for connection in self.connections:
         if connection.is_to_prepare:
             connection_begin_preparing(connection, now_ns)

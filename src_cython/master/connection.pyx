@@ -38,12 +38,12 @@ cdef class Connection:
     cdef bytes host                  # its name as it is looked up; None: `no_host`...
     cdef int port                    # ...both as they were found for this connection
     cdef str no_host
-    cdef bint is_to_prepare          # the call of `prepare` begins behind this pass
-    cdef Preparing preparing         # its call for the next connection, or None...
+    cdef bint is_to_prepare          # its thread begins behind this pass
+    cdef Preparing preparing         # for the next connection, or None...
     cdef tuple prepared              # ...and what it gave; None: not yet
     cdef int state_code
     cdef Link link
-    cdef LookUp look_up              # of its address
+    cdef Addresses addresses         # of this connection; None: not known
     cdef int tried                   # so many of its addresses
     cdef uint32_t bad_addresses      # connections that came to nothing, by address
     cdef int64_t give_up_at_ns       # of connect(2) or handshake
@@ -311,7 +311,7 @@ cdef int connection_forget(Connection self, str reason, int64_t now_ns) except -
 cdef int connection_drop_link(Connection self) except -1:
     # Close it, and forget all that belongs to this connection alone.
     link_close(&self.link)
-    self.incoming = self.handshake = self.look_up = self.tls = None
+    self.incoming = self.handshake = self.addresses = self.tls = None
     self.plain = self.prepared = None
     self.client_id = 0
     self.has_received = self.is_proven = False
@@ -584,21 +584,30 @@ cdef int connection_begin_preparing(Connection self, int64_t now_ns) except -1:
     self.is_to_prepare = False
     if self.state_code != MASTER_CONNECTING:
         return 0
-    if preparing is None or preparing_is_stale(preparing, now_ns):
+    place = None if self.master.settings.path else self.host, self.port
+    if preparing is None or preparing.place != place or (      # a node's may change
+        preparing_is_stale(preparing, now_ns)
+    ):
         try:
             self.preparing = None
-            self.preparing = preparing = preparing_begin(self.master.prepare)
+            self.preparing = preparing = preparing_begin(self.master.prepare, place)
         except BaseException as error:      # too many threads, or the end of all
             no_thread = (RuntimeError, ImportError)      # as at the interpreter's exit
             if isinstance(error, no_thread) and not self.master.settings.needs_answer:
-                return connection_find_address(self, now_ns)      # by the files as read
+                connection_find_address(self, now_ns)      # by the files as read
+                if not self.is_to_prepare:
+                    return 0
+                self.is_to_prepare = False      # its address is a name
             reason = None
             if isinstance(error, (OSError, *no_thread)):
-                reason = f"no thread for its credentials: {error}"
+                reason = f"no thread for its credentials or its name: {error}"
             return connection_on_exception(self, error, reason, now_ns)
         if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
             return 0
-    self.reason = self.last_error or "waits for its credentials"
+    self.reason = self.last_error or (
+        "waits for its credentials" if self.master.prepare is not None
+        else "waits for its name look-up"
+    )
     return connection_await(self, &preparing.done, now_ns)
 
 
@@ -619,8 +628,8 @@ cdef int connection_on_prepared(Connection self, int64_t now_ns) except -1:
     self.preparing = None
     if preparing.failure is not None:
         return connection_on_lost(self, preparing.failure, now_ns)
-    self.prepared = preparing.given
-    if self.prepared[3] is not None:
+    self.prepared, self.addresses = preparing.given, preparing.addresses
+    if self.prepared is not None and self.prepared[3] is not None:
         self.host, self.port, _ = self.prepared[3]
     connection_give_up_at(self, now_ns + self.master.connect_timeout_ns)
     return connection_find_address(self, now_ns)
@@ -630,32 +639,18 @@ cdef int connection_find_address(Connection self, int64_t now_ns) except -1:
     self.tried = 0
     try:
         if self.master.settings.path:
-            self.look_up = look_up_of_path(self.master.settings.path)
+            self.addresses = addresses_of_path(self.master.settings.path)
         elif self.host is None:
             return connection_on_lost(self, self.no_host, now_ns)
-        else:
-            port = decimal_bytes(self.port)
-            self.look_up = look_up_of(self.host, port, now_ns)
+        elif self.addresses is None:
+            self.addresses = Addresses.__new__(Addresses)
+            addresses_add(self.addresses, self.host, decimal_bytes(self.port))
+            if self.addresses.count == 0:      # it is a name
+                self.addresses = None
+                self.is_to_prepare = True
+                return 0
     except OSError as error:
         return connection_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
-    if self.look_up.name is None:
-        return connection_try_address(self, now_ns)
-    return connection_await(self, &self.look_up.state.done, now_ns)
-
-
-cdef int connection_on_resolved(Connection self, int64_t now_ns) except -1:
-    cdef LookUp look_up = self.look_up
-    if look_up is None:
-        return connection_on_prepared(self, now_ns)
-    link_close(&self.link)
-    if look_up_is_stale(look_up, now_ns):      # it was not read for a while
-        connection_give_up_at(self, now_ns + self.master.connect_timeout_ns)
-        return connection_find_address(self, now_ns)
-    look_up_forget(look_up)
-    if look_up.state.gai_error != 0:
-        text = <bytes>gai_strerror(look_up.state.gai_error)
-        reason = f"name look-up: {text.decode('utf-8', 'replace').lower()}"
-        return connection_on_lost(self, reason, now_ns)
     return connection_try_address(self, now_ns)
 
 
@@ -663,11 +658,11 @@ cdef int connection_try_address(Connection self, int64_t now_ns) except -1:
     # From the one on that did not fail last. A name's last has most of the time: those
     # before it that answer do so at once, and who waits for them may wait for less.
     cdef Address *address
-    cdef int error, count = self.look_up.state.count
+    cdef int error, count = self.addresses.count
     cdef int64_t share_ns
     if self.tried >= count:
         return connection_on_lost(self, "the name has no address", now_ns)
-    address = &self.look_up.state.addresses[self.bad_addresses % <uint32_t>count]
+    address = &self.addresses.each[self.bad_addresses % <uint32_t>count]
     self.tried += 1
     share_ns = self.master.connect_timeout_ns // (4 * count)
     if self.tried == count:
@@ -686,10 +681,10 @@ cdef int connection_on_address_failed(
     Connection self, str reason, int64_t now_ns
 ) except -1:
     connection_note_bad_address(self)
-    if self.look_up is not None and self.tried < self.look_up.state.count:
+    if self.addresses is not None and self.tried < self.addresses.count:
         link_close(&self.link)
         return connection_try_address(self, now_ns)
-    if self.master.settings.sentinels is not None and self.look_up is not None:
+    if self.master.settings.sentinels is not None and self.addresses is not None:
         reason += f" at {self.host.decode()}:{self.port}, as its sentinels say"
     return connection_on_lost(self, reason, now_ns)
 
@@ -711,10 +706,10 @@ cdef int connection_check_time(
         return 0
     if self.link.phase == LINK_RESOLVING:
         reason = "name look-up takes too long"
-        if self.look_up is None:
+        if self.master.settings.sentinels is not None:
+            reason = "its sentinels take too long"
+        elif self.master.prepare is not None:
             reason = "its credentials take too long"
-            if self.master.settings.sentinels is not None:
-                reason = "its sentinels take too long"
         return connection_on_lost(self, reason, now_ns)
     if self.state_code == MASTER_CONNECTING:
         return connection_on_address_failed(self, "connect timed out", now_ns)
@@ -739,7 +734,7 @@ cdef int connection_on_connect_event(Connection self, int64_t now_ns) except -1:
 
 cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
     cdef bytes answer
-    self.look_up = None      # with its descriptor
+    self.addresses = None
     self.incoming = Incoming()
     settings, context, place = self.master.settings, None, None
     username, password = [

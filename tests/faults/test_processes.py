@@ -76,7 +76,6 @@ def test_back_off_when_a_master_refuses_then_a_round_pays_nothing_for_it(
     "program",
     [
         fault_programs.look_up_slowly,
-        fault_programs.look_up_late,
         fault_programs.look_up_in_a_child,
     ],
 )

@@ -133,10 +133,10 @@ def look_up_slowly(*urls: str) -> None:
     calls = Calls()
     calls.delay_look_ups(1500)
     masters, before = slow_masters(urls), threads()
-    for locks in (FastRedlock(masters, connect_timeout=0.1) for _ in range(3)):
-        assert not is_locked(locks, 0.3)
-        assert threads() - before <= len(urls)
-    assert calls.made()["look_ups"] == len(urls)  # of three engines, many attempts
+    locks = FastRedlock(masters, connect_timeout=0.1)
+    assert not is_locked(locks, 0.3)
+    assert threads() - before <= len(urls)
+    assert calls.made()["look_ups"] == len(urls)  # of many attempts
     calls.delay_look_ups(0)
     assert is_locked(locks, 2)  # by answers that came when nobody waited any more
     assert calls.made()["look_ups"] == len(urls)
@@ -149,18 +149,6 @@ def look_up_slowly(*urls: str) -> None:
     while locks.stats().connects < 2 * len(urls) and time.monotonic() < ended:
         locks.connect()  # a loaded machine may need more than connect_timeout
     assert calls.made()["look_ups"] - looked_up >= len(urls)  # at every reconnect
-
-
-def look_up_late(*urls: str) -> None:
-    """Use no answer that came long before the attempt."""
-    calls = Calls()
-    calls.delay_look_ups(300)
-    locks = FastRedlock(slow_masters(urls), connect_timeout=0.1)
-    assert not is_locked(locks, 0.1)
-    time.sleep(0.3 + 2.1)  # the answers get old
-    calls.delay_look_ups(0)
-    assert is_locked(locks, 2)
-    assert calls.made()["look_ups"] == 2 * len(urls)
 
 
 def look_up_in_a_child(*urls: str) -> None:

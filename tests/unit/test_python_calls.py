@@ -42,7 +42,7 @@ ENDS_A_CONNECTION = {
     *("connection_decrypt", "connection_encrypt", "connection_find_address"),
     *("connection_on_bytes", "connection_on_connected", "connection_on_ready"),
     "connection_on_handshake_reply",
-    *("connection_on_resolved", "reply_feed", "tls_reason"),
+    *("reply_feed", "tls_reason"),
 }
 # Between two steps, with nothing in hand; or before anything was changed.
 IN_BETWEEN = {
