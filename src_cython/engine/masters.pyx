@@ -322,11 +322,14 @@ cdef inline int sending_form(Connection self, Round round, bint by_source) noexc
 cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
-    # Queue the round's command for the given set of masters; t0 is now_ns.
+    # Queue the round's command for the given set of masters; t0 is now_ns. Those whose
+    # first connection is on its way come last: where the others leave no quorum, the round has
+    # ended by then, and none of these is said to have failed.
     cdef Master master
     cdef Connection connection
     cdef Buffer forms[FORMS]
     cdef int needed = 0
+    cdef uint64_t opening = 0
     round_open(round, now_ns)
     counters_note_due(self.counters, round.deadline_ns)
     for master in self.masters:
@@ -337,12 +340,27 @@ cdef int engine_queue(
             connection_ask_replication(connection, now_ns)
         if (masters >> master.vote) & 1:
             needed |= 1 << sending_form(connection, round, by_source)
+            if connection_may_be_well(connection):
+                opening |= set_of(master.vote)
     engine_encode(self, forms, round, needed, by_source)
     for master in self.masters:
-        if (masters >> master.vote) & 1:
+        if (masters & ~opening) >> master.vote & 1:
             engine_queue_at(
                 self, master_connection(master, round.resource), round, forms,
                 by_source, now_ns,
+            )
+    if opening:
+        engine_queue_unsent(self, round, opening, now_ns)
+
+
+cdef int engine_queue_unsent(
+    Engine self, Round round, uint64_t masters, int64_t now_ns
+) except -1:
+    cdef Master master
+    for master in self.masters:
+        if set_has(masters, master.vote):
+            connection_on_unsent(
+                master_connection(master, round.resource), round, ENTRY_OF_ROUND, now_ns
             )
 
 

@@ -553,6 +553,11 @@ cdef bint connection_is_opening(Connection self) noexcept:
     return MASTER_CONNECTING <= self.state_code <= MASTER_HANDSHAKE
 
 
+cdef bint connection_may_be_well(Connection self) noexcept:
+    # Nothing has failed; it is not connected yet.
+    return connection_is_opening(self) and not self.last_error
+
+
 cdef bint connection_is_to_retry(Connection self) noexcept:
     # At an end, releases that are deferred wait for the next connection.
     return self.master.counters.is_at_end and self.state_code == MASTER_BACKOFF and (

@@ -36,9 +36,7 @@ cdef int connection_on_unsent(
         counters_note_due(self.master.counters, max(self.retry_at_ns, now_ns))
     if round.verdict_code == VERDICT_OPEN:
         reason = self.reason
-        if not self.last_error and (
-            MASTER_CONNECTING <= self.state_code <= MASTER_HANDSHAKE
-        ):      # it may be well
+        if connection_may_be_well(self):
             reason = f"not connected in time: {reason}"
         round_on_vote(round, self.vote, VOTE_FAILED, reason, False, now_ns)
 

@@ -10,7 +10,8 @@ from time import thread_time_ns
 import pytest
 
 from fastredlock import FastRedlock
-from fastredlock._core import Engine, Operation, Round, Verdict
+from fastredlock._core import Engine, Operation, Round, Verdict, Vote
+from fastredlock._reports.votes import votes_of
 from fastredlock.testing import LocalMasters
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS, START_NS, TERMS, S, info, make_ready, ready_engine
@@ -121,6 +122,29 @@ def test_votes_when_most_of_the_timeout_went_on_connecting_then_say_so() -> None
     assert [text for _, text, _ in round.votes()[:4]] == [
         *["not connected in time: 10 ms were left for this"] * 3,
         "not connected in time: no answer to the handshake yet",
+    ]
+
+
+@pytest.mark.parametrize("first", [0, 2])
+def test_votes_when_three_are_refused_then_none_on_its_way_has_failed(
+    first: int,
+) -> None:
+    # By the order of the masters the two voted FAILED, or did not.
+    engine = cold_engine()
+    (round,) = submit(engine, 1)
+    refused = range(first, first + 3)
+    for i in range(5):
+        if i in refused:
+            hand.lost(engine, i, "connection refused", START_NS + MS)
+        else:
+            hand.connected(engine, i, START_NS + MS)
+    hand.pass_time(engine, START_NS + 12 * MS)
+    assert round.verdict is Verdict.UNREACHABLE
+    assert [(vote.vote, vote.text) for vote in votes_of(engine, round)] == [
+        (Vote.FAILED, "connection refused")
+        if i in refused
+        else (Vote.PENDING, "no answer to the handshake yet")
+        for i in range(5)
     ]
 
 
