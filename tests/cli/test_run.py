@@ -438,6 +438,35 @@ def test_run_when_told_to_stop_then_the_command_stops_and_goes_on_under_its_lock
     assert command.end()[0] == status
 
 
+# Waits in a vfork until its child, not yet another program, has opened a pipe (glibc).
+IN_VFORK = """
+import os, sys
+print(os.getppid(), os.getpid(), flush=True)
+opens = (os.POSIX_SPAWN_OPEN, 0, sys.argv[1], os.O_RDONLY, 0)
+os.waitpid(os.posix_spawn("/bin/true", ["true"], {}, file_actions=[opens]), 0)
+sys.exit(7)
+"""
+
+
+@linux_calls
+@pytest.mark.slow
+def test_run_when_told_to_stop_while_its_command_waits_in_a_vfork_then_it_stops(
+    start: Start, tmp_path: Path
+) -> None:
+    """Seen 1 of 12 times: it hung; a shell is never seen to stop in there."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program = (sys.executable, "-c", IN_VFORK, str(pipe))
+    command = start("run", KEY, "--", *program, by=AS_JOB)
+    ours, theirs = (int(pid) for pid in command.line().split())
+    assert wait_until(lambda: stat(theirs)[0] == "D")
+    os.kill(ours, signal.SIGTSTP)
+    assert wait_until(lambda: stat(ours)[0] == "T")
+    os.kill(ours, signal.SIGCONT)
+    with open(pipe, "r+b", buffering=0):
+        assert command.end()[0] == 7
+
+
 def test_run_when_nobody_could_let_it_go_on_then_a_stop_does_nothing(
     start: Start,
 ) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -93,6 +96,26 @@ def test_terminal_when_ctrl_z_is_typed_then_the_command_is_stopped_until_fg(
     opened.type("\n")
     gate.open()
     opened.wait_for("over 0")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("stops_group", [False, True])
+@pytest.mark.parametrize("continues_group", [False, True])
+def test_terminal_when_its_job_is_stopped_then_all_of_it_stops_and_goes_on(
+    terminal: Open, gate: Gate, stops_group: bool, continues_group: bool
+) -> None:
+    work = f"sh -c 'echo $PPID $$ ready; read x <{gate.path}; echo gone on'"
+    ours = ("run", KEY, "sh", "-c", f"echo $PPID; {work}; exit")
+    job = shlex.join((sys.executable, "-m", "fastredlock", *ours))
+    opened = terminal("run", "shell", "--", "bash", "-mc", f"{job}; read x")
+    opened.wait_for("ready")
+    pids = [int(pid) for pid in re.findall(r"\d+", opened.seen)]  # ours first
+    os.kill(-pids[0] if stops_group else pids[0], signal.SIGTSTP)
+    assert wait_until(lambda: {stat(pid)[0] for pid in pids} == {"T"})
+    os.kill(-pids[0] if continues_group else pids[0], signal.SIGCONT)
+    assert wait_until(lambda: {stat(pid)[0] for pid in pids} == {"S"})
+    gate.open()
+    opened.wait_for("gone on")
 
 
 def test_terminal_when_it_is_hung_up_then_the_command_ends(
