@@ -1,4 +1,4 @@
-"""Calls that are cancelled: after any turn of the loop, or in any ms of a slow network.
+"""Calls that are cancelled, after any turn of the loop.
 
 After each cancellation: CancelledError came out, the keys are gone, others can take the
 lock, and the client's next replies are its own.
@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlockError, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import FastRedlockError, ReleaseStatus
 from fastredlock._locking.loop_driver import LoopDriver
 from fastredlock._locking.validity import extended
 from fastredlock.asyncio import FastRedlock, Lease
@@ -24,29 +24,24 @@ from tests.support.cancellation import (
     ALL,
     CUT,
     QUICK_WAYS,
-    WAYS,
     Begin,
     How,
     SiblingError,
-    Wait,
     Work,
     World,
-    after_seconds,
     after_turns,
-    always,
     by_cancel,
     every_cut,
     on_each_loop,
     outcome,
     released,
-    strides,
     with_client,
 )
-from tests.support.keys import KEY, NOBODY, delete, is_empty, set_all, settled_values
+from tests.support.keys import KEY, NOBODY, is_empty, settled_values
 from tests.support.loop_calls import taken
 from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.threads import in_threads
-from tests.support.waiting import PATIENCE, turn, until
+from tests.support.waiting import turn, until
 
 
 def begin_of(call: str, client: FastRedlock) -> Begin:
@@ -102,42 +97,6 @@ async def test_call_when_cancelled_at_any_turn_then_leaves_no_key(
 
 
 @with_client
-async def test_acquire_when_others_hold_it_and_cancelled_then_theirs_stands(
-    world: World, client: FastRedlock
-) -> None:
-    theirs: list[bytes | None] = [b"theirs", b"theirs", b"theirs", None, None]
-
-    async def check(result: Any) -> None:
-        assert result is CUT or result is None
-        await world.until(theirs)
-
-    set_all(world.servers[:3], b"theirs")
-    work = always(lambda: client.acquire(KEY, ttl=60, timeout=0.02))
-    rare = map(after_turns, strides(step=7))
-    await every_cut(by_cancel, work, check, at_least=5, moments=rare)
-    delete(world.servers)
-
-
-@on_each_loop
-async def test_acquire_when_too_few_answer_and_cancelled_then_it_is_told(
-    world: World,
-) -> None:
-    dead = [f"redis://127.0.0.1:{port}" for port in (1, 2, 3)]
-    async with FastRedlock([*world.urls[:2], *dead]) as locks:
-
-        async def acquire() -> bool:
-            with suppress(QuorumUnreachableError):
-                await locks.acquire(KEY, ttl=60, timeout=0.02)
-            return True
-
-        async def check(_: object) -> None:
-            await world.until(NOBODY)
-
-        rare = map(after_turns, strides(step=7))
-        await every_cut(by_cancel, always(acquire), check, at_least=3, moments=rare)
-
-
-@with_client
 async def test_acquire_when_cancelled_with_the_reply_read_then_what_was_won_is_undone(
     world: World, client: FastRedlock
 ) -> None:
@@ -151,26 +110,6 @@ async def test_acquire_when_cancelled_with_the_reply_read_then_what_was_won_is_u
     else:
         await released(task.result())
     await world.is_free(KEY)
-
-
-@with_client
-async def test_acquires_when_many_share_a_write_and_half_are_cancelled_then_half_hold(
-    world: World, client: FastRedlock
-) -> None:
-    for turns in range(6):
-        tasks = [
-            asyncio.ensure_future(client.acquire(f"r{i}", ttl=60)) for i in range(40)
-        ]
-        await after_turns(turns)()
-        for task in tasks[::2]:
-            task.cancel()
-        leases = [await outcome(task) for task in tasks]
-        assert CUT not in leases[1::2]
-        held = {f"r{i}": each for i, each in enumerate(leases) if each != CUT}
-        for i in range(40):
-            lease = held.get(f"r{i}")
-            await world.until([lease and lease.token] * 5, f"r{i}")
-        await asyncio.gather(*[released(lease) for lease in held.values()])
 
 
 # --- release --------------------------------------------------------------------------
@@ -261,21 +200,6 @@ async def test_extend_when_cancelled_at_any_turn_then_lease_counts_on_the_earlie
         await world.is_free("a", "b")
 
     await every_cut(way, begin, check)
-
-
-@with_client
-async def test_holders_when_cancelled_at_any_turn_then_the_next_reads_its_own_replies(
-    world: World, client: FastRedlock
-) -> None:
-    lease = await taken(client, ttl=60)
-    await world.until([lease.token] * 5)
-
-    async def check(_: object) -> None:
-        votes = await client.holders(KEY)
-        assert [vote.vote for vote in votes] == [Vote.TAKEN] * 5
-
-    await every_cut(by_cancel, always(lambda: client.holders("nobodys")), check)
-    await released(lease)
 
 
 @pytest.mark.parametrize("call", ["connect", "close"])
@@ -371,37 +295,11 @@ def slow(world: World) -> Iterator[list[Proxy]]:
         yield proxies
 
 
-def every_ms(step: float = 2.0) -> Iterator[Wait]:
-    at = 0.0
-    while True:
-        yield after_seconds(at / 1000)
-        at += step
-
-
 @pytest.mark.slow
 @pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize(
-    ("call", "way"),
-    [
-        *((call, by_cancel) for call in ("acquire_all", "each", "lock", "release")),
-        *(("acquire", way) for way in WAYS),
-    ],
-)
-@with_client
-async def test_call_when_cancelled_at_any_ms_of_slow_round_trips_then_leaves_no_key(
-    world: World, client: FastRedlock, call: str, way: How
-) -> None:
-    check = world.undone(KEY, *ALL)
-    begin = begin_of(call, client)
-    await every_cut(way, begin, check, at_least=2, moments=every_ms())
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("slow")
-@pytest.mark.parametrize("by_ms", [False, True])
 @on_each_loop
 async def test_acquire_when_cancelled_while_it_connects_then_leaves_no_key(
-    world: World, by_ms: bool
+    world: World,
 ) -> None:
     fresh: list[FastRedlock] = []
 
@@ -415,67 +313,7 @@ async def test_acquire_when_cancelled_while_it_connects_then_leaves_no_key(
         await fresh.pop().close()
 
     async with world.other:
-        moments = every_ms(4) if by_ms else None
-        await every_cut(by_cancel, begin, check, at_least=3, moments=moments)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("call", ["acquire", "release", "extend"])
-@on_each_loop
-async def test_call_when_cancelled_while_replies_are_dropped_then_leaves_no_key(
-    world: World, slow: list[Proxy], call: str
-) -> None:
-    # The servers have executed; the client never gets their replies.
-    async with world.other:
-        await world.other.connect()
-        for at in (0.0, 0.004, 0.01, 0.02):
-            locks = FastRedlock(world.urls)
-            await locks.connect()
-            lease = None if call == "acquire" else await taken(locks, ttl=60)
-            set_each(slow, drops_replies=True)
-            await cut_after(at, work_of(call, locks, lease))
-            for proxy in slow:
-                proxy.set(drops_replies=False)
-                proxy.reset()
-            if lease and call == "extend":
-                assert lease.remaining() < 60
-                await released_in_the_end(lease)
-            elif at == 0.0 and lease and lease.is_valid:
-                await released_in_the_end(lease)
-            # Not before each has noticed that its connection is gone.
-            while locks.stats().losses < 5 or not is_ready(locks):
-                await released(await locks.acquire("mine", timeout=5))
-            await world.is_free(KEY)  # what was carried went with the connections
-            await locks.close()
-
-
-def work_of(call: str, locks: FastRedlock, lease: Lease | None) -> Work:
-    if lease is None:
-        return lambda: locks.acquire(KEY, ttl=60)
-    return lease.release if call == "release" else lambda: lease.extend(90)
-
-
-async def cut_after(delay: float, work: Work) -> None:
-    """Cancel the work after a delay in s: it cannot have ended by itself."""
-    task = asyncio.ensure_future(work())
-    await after_seconds(delay)()
-    await turn()
-    task.cancel()
-    assert await outcome(task) is CUT
-
-
-def is_ready(locks: FastRedlock) -> bool:
-    return {each.state.name for each in locks.health()} == {"READY"}
-
-
-async def released_in_the_end(lease: Lease) -> None:
-    """Release it over connections that have to be opened again."""
-
-    async def release() -> None:
-        while await lease.release() is ReleaseStatus.UNKNOWN:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)  # no connection is back yet
-
-    await asyncio.wait_for(release(), PATIENCE)
+        await every_cut(by_cancel, begin, check, at_least=3)
 
 
 # --- what `await` and the user make of a call: an object of C, like a coroutine -------

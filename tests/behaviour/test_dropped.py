@@ -6,7 +6,6 @@ import gc
 import sys
 import warnings
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from fastredlock.testing import MemoryLocks
 from tests.support.calls import granted
 from tests.support.keys import KEY
 from tests.support.processes import Fork, run_to_its_end
-from tests.support.threads import beside
 
 NOT_RELEASED = f"'{KEY}': its lease is dropped while it is valid, and was not released"
 
@@ -139,22 +137,6 @@ def test_lease_when_dropped_while_warnings_are_errors_then_nobody_gets_one(
     with pytest.raises(LookupError):
         fail()
     assert raised == [ResourceWarning]
-
-
-def test_lease_when_dropped_beside_threads_that_lock_then_warns_of_it_alone(
-    urls: list[str],
-) -> None:
-    def work(name: str) -> None:
-        for _ in range(20):
-            with locks.lock(name):
-                pass
-
-    with FastRedlock(urls) as locks:
-        works = [partial(work, f"t-{i}") for i in range(4)]
-        with beside(*works), pytest.warns(ResourceWarning) as noted:
-            drop([locks.acquire(f"dropped-{i}", ttl=1) for i in range(5)])
-    wanted = [f"dropped-{i}" for i in range(5)]
-    assert sorted(str(each.message)[1:10] for each in noted) == wanted
 
 
 def test_forked_child_when_it_drops_its_parents_lease_then_is_silent(

@@ -16,7 +16,6 @@ from fastredlock import (
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
-    ValidityExhaustedError,
     Vote,
 )
 from fastredlock._locking.validity import extended
@@ -27,7 +26,6 @@ from tests.support.keys import (
     NOBODY,
     delete,
     flush,
-    flush_scripts,
     is_empty,
     set_all,
     settled_values,
@@ -36,9 +34,8 @@ from tests.support.keys import (
 )
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import Fork
-from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.threads import Interrupt, alarm, in_threads, interrupt
-from tests.support.waiting import settled, stopwatch, wait_until
+from tests.support.waiting import wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
 NAMES = [f"item:{i}" for i in range(100)]
@@ -48,11 +45,6 @@ SEVERAL: dict[str, Any] = {
     "all": lambda locks, *args, **options: locks.acquire_all(*args, **options),
     "lock_all": lambda locks, *args, **o: locks.lock_all(*args, **o).__enter__(),
 }
-
-
-def lowest(lefts: list[float | None]) -> float:
-    """Return the shortest validity left (s), 0 where one is lost."""
-    return min(left or 0 for left in lefts)
 
 
 # ---- each by itself
@@ -177,18 +169,6 @@ def test_release_each_when_one_is_no_lease_of_ours_then_releases_none(
         locks.release_each(ours)  # type: ignore[arg-type]
     assert ours.is_valid
     assert theirs.is_valid
-
-
-def test_each_when_the_scripts_were_flushed_then_all_are_released_all_the_same(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    leases = locks.acquire_each(NAMES)
-    flush_scripts(servers)
-    leases.append(locks.acquire_all(["a", "b"]))
-    flush_scripts(servers)
-    assert locks.release_each(leases) == [RELEASED] * 101
-    assert sizes(servers) == [0] * 5
-    assert locks.stats().repeated_scripts >= 6
 
 
 def test_each_when_forked_then_the_leases_are_not_the_childs(
@@ -347,17 +327,6 @@ def test_several_when_a_quorum_is_down_then_raise_with_the_votes_and_leave_none(
 
 
 @pytest.mark.slow
-def test_acquire_each_when_nobody_listens_then_waits_for_connections_only_once(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = make_locks(masters.urls, connect_timeout=5)
-    pause(masters, 3)
-    with stopwatch() as elapsed, pytest.raises(QuorumUnreachableError):
-        locks.acquire_each([str(i) for i in range(MANY)])
-    assert elapsed() < 4
-
-
-@pytest.mark.slow
 def test_acquire_each_when_a_quorum_is_silent_then_leaves_no_key_anywhere(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
@@ -370,19 +339,6 @@ def test_acquire_each_when_a_quorum_is_silent_then_leaves_no_key_anywhere(
     resume(masters, 3)
     servers = [raw(url) for url in masters.urls]
     assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
-
-
-def test_acquire_each_when_the_round_uses_the_validity_up_then_raises_and_undoes(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    with proxied(urls) as proxies:
-        locks = connected(make_locks([proxy.url for proxy in proxies], round_timeout=5))
-        set_each(proxies, delay=0.03)
-        with pytest.raises(ValidityExhaustedError, match="item:0"):
-            locks.acquire_each(NAMES, ttl=0.05)
-        for proxy in proxies:
-            proxy.heal()
-        assert is_empty(servers)
 
 
 @pytest.mark.slow
@@ -410,90 +366,6 @@ def test_several_when_interrupted_then_leave_no_key_anywhere(
     assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
 
 
-def test_acquire_each_when_a_signal_handler_takes_another_batch_then_both_are_held(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
-    inner: list[Lease | None] = []
-    pause(masters, 3)
-
-    def take_others() -> None:
-        resume(masters, 3)
-        inner.extend(locks.acquire_each(["x", "y", "item:0"]))
-
-    with alarm(0.05, take_others):
-        outer = locks.acquire_each(NAMES)
-    assert [lease is not None for lease in inner] == [True, True, False]
-    all_granted(outer)
-
-
-# ---- releases and extensions without a quorum
-
-
-@pytest.mark.slow
-def test_each_when_a_quorum_is_silent_then_none_is_lost_and_releases_are_sent_again(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
-) -> None:
-    # The rest of a batch of acquires is not sent after one that too few answered.
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=0.5))
-    leases = all_granted(locks.acquire_each([str(i) for i in range(3000)]))
-    pause(masters, 3)
-    with stopwatch() as elapsed:
-        lefts = locks.extend_each(leases)
-    assert elapsed() < 6  # two windows of three: connections are given up then
-    assert all(left is not None and 40 < left < 60 for left in lefts)
-    resume(masters, 3)
-    assert wait_until(lambda: lowest(locks.extend_each(leases)) > 55)
-    servers = [raw(url) for url in masters.urls]
-    assert settled(lambda: sizes(servers), [3000] * 5) == [3000] * 5
-    pause(masters, 3)
-    with stopwatch() as elapsed:
-        assert locks.release_each(leases) == [UNKNOWN] * 3000
-    assert elapsed() < 6
-    assert is_empty(servers[3:])
-    resume(masters, 3)
-    assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
-    assert {*locks.release_each(leases)} == {GONE}
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_collector")
-def test_release_each_when_interrupted_then_sends_all_releases_all_the_same(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
-) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=3))
-    leases = locks.acquire_each([str(i) for i in range(MANY)])
-    servers = [raw(url) for url in masters.urls]
-    assert settled(lambda: sizes(servers), [MANY] * 5) == [MANY] * 5
-    pause(masters, 3)
-    with pytest.raises(Interrupt), alarm(0.03, interrupt):
-        locks.release_each(leases)
-    assert is_empty(servers[3:])
-    resume(masters, 3)
-    assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("no_collector")
-def test_extend_each_when_interrupted_then_the_next_one_extends(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = connected(make_locks(masters.urls, ttl=60, round_timeout=10))
-    leases = all_granted(locks.acquire_each([str(i) for i in range(2000)]))
-    pause(masters, 3)
-    for delay_ms in range(1, 40, 4):
-        with pytest.raises(Interrupt), alarm(delay_ms / 1000, interrupt):
-            locks.extend_each(leases, 70)
-    assert all(lease.is_valid for lease in leases)
-    assert not any(extended(lease).under_way for lease in leases)
-    resume(masters, 3)
-    # What was sent on a connection that is lost since may still be executed: then the
-    # shorter ttl counts.
-    assert wait_until(
-        lambda: lowest(locks.extend_each(leases, 100)) > 90 or locks.stats().losses
-    )
-
-
 # ---- crowds
 
 
@@ -512,44 +384,6 @@ def test_threads_when_they_want_the_same_in_opposite_order_then_each_has_one_hol
         held = [name for taken in in_threads(takes) for name in taken]
         assert len(held) == len(set(held))
         flush(servers)
-
-
-@pytest.mark.slow
-def test_processes_when_they_name_all_in_opposite_order_then_all_get_through(
-    urls: list[str], make_locks: MakeLocks
-) -> None:
-    def take_and_release(names: list[str]) -> int:
-        taken = 0
-        with FastRedlock(urls) as locks:
-            for _ in range(20):
-                with granted(locks.acquire_all(names, timeout=7)):
-                    taken += 1
-        return taken
-
-    with stopwatch() as elapsed:
-        forks = [
-            Fork(lambda names=names: take_and_release(names))
-            for names in (NAMES, NAMES[::-1], ["item:7", "item:3"], ["x", "item:3"])
-        ]
-        assert [fork.result() for fork in forks] == [20] * 4
-    assert elapsed() < 7
-    assert make_locks(urls).acquire_all(NAMES, timeout=1)
-
-
-@pytest.mark.slow
-def test_thousands_of_big_keys_when_one_master_is_stalled_and_one_slow_then_go(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    names = [f"{i:05}" * 200 for i in range(MANY)]  # 5 MB for each master
-    with Proxy(masters.urls[1]) as slow:
-        urls = [masters.urls[0], slow.url, *masters.urls[2:]]
-        locks = connected(make_locks(urls, ttl=60))
-        slow.set(delay=0.005)
-        pause(masters, 1)
-        leases = all_granted(locks.acquire_each(names))
-        assert lowest(locks.extend_each(leases, 100)) > 60
-        assert locks.release_each(leases) == [RELEASED] * MANY
-    resume(masters, 1)
 
 
 def test_keys_of_a_megabyte_each_when_taken_together_then_are_granted(

@@ -9,7 +9,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from hashlib import sha256
 from types import SimpleNamespace
@@ -21,7 +20,6 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
     Lease,
-    LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
@@ -112,20 +110,6 @@ def test_acquire_when_all_are_split_among_others_then_leaves_every_key_alone(
     locks.holders()  # answered after the roll-back
     assert values(servers) == wanted
     assert all(server.pttl(KEY) > 30_000 for server in servers)
-
-
-@pytest.mark.slow
-def test_lost_round_when_the_next_attempt_is_far_off_then_is_undone_before_the_delay(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    set_all(servers[:3], b"another")
-    locks = make_locks(urls, retry=Retry(delay=60, jitter=0))
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(locks.acquire, KEY, timeout=0.8)
-        assert wait_until(lambda: locks.stats().rolled_back == 1)
-        assert settled_values(servers[3:], NOBODY[3:]) == NOBODY[3:]
-        assert not waiting.done()
-    assert waiting.result() is None
 
 
 def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
@@ -406,16 +390,6 @@ def test_break_when_only_a_slow_master_has_the_token_then_waits_for_its_answer(
         (token_hash,) = filter(None, hashes)
         assert breaker.break_(KEY, token_hash=token_hash) is ReleaseStatus.RELEASED
     assert servers[0].get(KEY) is None
-
-
-def test_break_when_the_lease_is_kept_then_its_holder_is_told_at_the_next_renewal(
-    breaker: FastRedlock, locks: FastRedlock
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=0.6, keep_alive=True))
-    breaker.break_(KEY, token_hash=lease.token_hash)
-    assert lease.lost.wait(PATIENCE)
-    with pytest.raises(LeaseLostError, match="expired or "):
-        lease.check()
 
 
 def test_break_when_a_caller_waits_then_it_gets_the_lock_at_once(

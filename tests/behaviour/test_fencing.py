@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import pytest
@@ -12,14 +12,12 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
     QuorumUnreachableError,
-    Retry,
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers
 from tests.support.keys import KEY, flush, set_all, values
-from tests.support.proxy import Proxy
-from tests.support.threads import in_threads, later
+from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
 
 FENCE = f"fastredlock:fence:{KEY}"
@@ -39,13 +37,6 @@ def set_apart(servers: Sequence[redis.Redis], above: int, key: str = FENCE) -> N
 
 def numbers_from(servers: Sequence[redis.Redis], fence: int) -> int:
     return sum((server.zscore(FENCE, "f") or 0) >= fence for server in servers)
-
-
-@pytest.fixture
-def way(urls: list[str]) -> Iterator[Proxy]:
-    """What stands before the first master."""
-    with Proxy(urls[0]) as way:
-        yield way
 
 
 def commands_of(server: redis.Redis) -> dict[str, int]:
@@ -253,24 +244,3 @@ def test_number_below_the_largest_counts_up_to_it_and_no_further(
             with granted(fenced.acquire(KEY, timeout=0)) as lease:
                 fences.append(lease.fence)
     assert fences == [2**53 - 3, 2**53 - 2, 2**53 - 1]
-
-
-# ---- the connection ends
-
-
-@pytest.mark.parametrize("after", [0, 3, 11])
-def test_acquire_when_its_connection_is_cut_in_the_reply_then_is_repeated(
-    make_locks: MakeLocks, servers: Servers, way: Proxy, after: int
-) -> None:
-    """The server has done all of it, and is asked again."""
-    patient = Retry(unreachable_tries=None)
-    locks = connected(
-        make_locks([way.url], fencing=True, round_timeout=2, retry=patient)
-    )
-    way.set(cut_down_after=after, at_cut="reset")
-    with later(0.2, way.heal):
-        lease = granted(locks.acquire(KEY, timeout=10))
-    assert lease.fence == servers[0].zscore(FENCE, "f")
-    assert servers[0].get(KEY) == lease.token
-    lease.release()
-    assert granted(locks.acquire(KEY, timeout=10)).fence > lease.fence

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import logging
 import os
 import sys
 import threading
@@ -27,13 +26,11 @@ from fastredlock import (
 )
 from fastredlock._locking.validity import validity_of
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
-from fastredlock.testing import LocalMasters
 from tests.support.awaited import LOOPS
-from tests.support.calls import connected, granted
+from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, flush, settled_values, values
 from tests.support.loop_calls import until_cancelled
-from tests.support.masters import pause
 from tests.support.noted import handled
 from tests.support.threads import later
 from tests.support.waiting import SLACK, settled, wait_until
@@ -47,20 +44,6 @@ def keepers() -> int:
     return sum(thread.name == "fastredlock keeper" for thread in threading.enumerate())
 
 
-def last_end(lease: Lease) -> float:
-    """Watch the lease until it is lost; return when its validity ended (monotonic)."""
-    end = 0.0
-
-    def is_over() -> bool:
-        nonlocal end
-        if left := lease.remaining():
-            end = time.monotonic() + left
-        return not left
-
-    assert wait_until(is_over)
-    return end
-
-
 class Told:
     """An `on_lost` that notes each call."""
 
@@ -71,22 +54,6 @@ class Told:
     def __call__(self, lease: Any, error: LeaseLostError) -> None:
         self.times.append(time.monotonic())
         self.calls.append((lease, error))
-
-
-def test_lease_when_kept_then_outlives_its_ttl_until_it_is_released(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True))
-    for _ in range(9):
-        assert not lease.lost.wait(TTL / 6)
-        assert lease.remaining() > TTL / 3
-        lease.check()
-    assert lease.release() is ReleaseStatus.RELEASED
-    assert settled_values(servers, NOBODY) == NOBODY
-    rounds = locks.stats().rounds
-    time.sleep(TTL / 2)  # longer than to a renewal
-    assert locks.stats().rounds == rounds
-    assert not lease.lost.is_set()
 
 
 @pytest.mark.parametrize(
@@ -204,37 +171,6 @@ def test_keys_when_they_are_flushed_then_the_loss_is_told_at_the_next_renewal(
     assert lease.lost.is_set()
 
 
-def test_quorum_when_it_is_away_for_longer_then_the_loss_is_told_at_the_end(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    told, locks = Told(), connected(make_locks(masters.urls, ttl=0.9))
-    lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
-    pause(masters, 3)
-    end = last_end(lease)
-    assert lease.lost.is_set()
-    assert settled(lambda: len(told.calls), 1) == 1
-    assert -0.1 < told.times[0] - end < 0.1
-    assert "no renewal was confirmed in time" in str(told.calls[0][1])
-    with pytest.raises(LeaseLostError, match="no renewal was confirmed"):
-        lease.check()
-
-
-def test_with_block_when_the_lease_is_lost_then_says_so_on_leaving(
-    locks: FastRedlock, servers: Servers, driver: str
-) -> None:
-    if driver != "blocking":
-        pytest.skip("the body is cancelled")
-
-    def hold() -> None:
-        with locks.lock(KEY, ttl=TTL, keep_alive=True) as lease:
-            flush(servers)
-            assert lease.lost.wait(10)
-
-    with pytest.raises(LeaseLostError, match="expired or ") as raised:
-        hold()
-    assert len(raised.value.votes) == 5
-
-
 @pytest.mark.parametrize("how", ["by the clock", "asked before", "the key is gone"])
 def test_loss_when_its_release_sees_it_first_then_is_told_once(
     urls: list[str], servers: Servers, how: str
@@ -259,22 +195,6 @@ def test_loss_when_its_release_sees_it_first_then_is_told_once(
         assert settled(lambda: (len(told.calls), noted), (1, ["lost"])) == (1, ["lost"])
         time.sleep(0.3)  # nothing more is told in it
         assert (len(told.calls), noted) == (1, ["lost"])
-
-
-def test_callback_when_it_raises_then_is_logged_and_others_are_kept(
-    locks: FastRedlock, servers: Servers, caplog: pytest.LogCaptureFixture
-) -> None:
-    def fail(lease: object, error: LeaseLostError) -> None:
-        raise ValueError("on purpose")
-
-    other = granted(locks.acquire("other", ttl=TTL, keep_alive=True))
-    lease = granted(locks.acquire(KEY, ttl=TTL, keep_alive=True, on_lost=fail))
-    with caplog.at_level(logging.WARNING, "fastredlock"):
-        delete(servers)
-        assert lease.lost.wait(10)
-        assert wait_until(lambda: "on purpose" in caplog.text)
-    assert not other.lost.wait(TTL)
-    assert other.release() is ReleaseStatus.RELEASED
 
 
 def test_wait_when_the_lease_is_released_then_ends_without_a_loss(
@@ -461,25 +381,6 @@ def test_program_when_callbacks_exit_on_its_loop_then_ends_after_all_were_told(
 # ---- observers
 
 
-def test_leases_when_an_observer_is_slow_then_all_are_kept_and_losses_told(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, end: threading.Event
-) -> None:
-    told: list[object] = []
-    observer = SlowObserver(0.1, end)
-    locks = make_locks(urls, ttl=TTL, observer=observer)
-    options: dict[str, Any] = {"keep_alive": True}
-    options["on_lost"] = lambda lease, _: told.append(lease)
-    leases = [granted(locks.acquire(f"k{i}", **options)) for i in range(20)]
-    # Of twenty renewals each takes 0.1 s: these take longer than the ttl.
-    assert wait_until(lambda: observer.extensions > 12)
-    assert all(lease.is_valid for lease in leases)
-    for lease in leases:
-        delete(servers, str(lease.resource))
-    began = time.monotonic()
-    assert wait_until(lambda: len(told) == len(observer.lost_names) == 20)
-    assert time.monotonic() - began < TTL + SLACK
-
-
 @blocking
 def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_same(
     make_locks: MakeLocks, urls: list[str], servers: Servers, end: threading.Event
@@ -496,31 +397,6 @@ def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_sa
     assert len(locks._driver.keeper._notes) <= 2  # of each lease once
     delete(servers)
     assert wait_until(lambda: observer.lost_names == [KEY])
-
-
-@blocking
-def test_observer_when_it_exits_then_is_called_again_and_one_line_is_logged(
-    make_locks: MakeLocks, urls: list[str], servers: Servers,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    calls: list[str] = []
-
-    class Leaving:
-        def extended(self, *_: object) -> None:
-            calls.append("extended")
-            sys.exit()
-
-        def lost(self, *_: object) -> None:
-            calls.append("lost")
-            sys.exit()
-
-    locks = make_locks(urls, ttl=TTL, observer=Leaving())
-    lease = granted(locks.acquire(KEY, keep_alive=True))
-    assert wait_until(lambda: calls.count("extended") >= 2)
-    delete(servers)
-    assert wait_until(lambda: "lost" in calls)
-    assert lease.lost.is_set()
-    assert caplog.text.count("extended raised SystemExit()") == 1
 
 
 # ---- log handlers

@@ -81,18 +81,6 @@ async def test_body_when_cancelled_by_another_then_that_leaves_the_block_and_fre
 
 
 @in_a_body
-async def test_loss_when_the_release_of_a_frozen_loop_sees_it_first_then_is_told_once(
-    locks: FastRedlock,
-) -> None:
-    told: list[object] = []
-    lease = await taken(locks, keep_alive=True, on_lost=lambda *_: told.append(_))
-    time.sleep(1.1 * TTL)  # noqa: ASYNC251 - a loop that stands still
-    await lease.release()
-    await asyncio.sleep(0.1)  # nothing more is told in it
-    assert (len(told), lease.lost.is_set()) == (1, True)
-
-
-@in_a_body
 async def test_body_when_it_finds_the_loss_by_its_own_release_then_is_not_cancelled(
     locks: FastRedlock, servers: Servers
 ) -> None:
@@ -149,22 +137,6 @@ async def test_body_when_it_swallows_the_cancellation_then_leaving_says_so_or_it
     await after_turns(5)()  # nothing of the cancellation is left
 
 
-@in_a_body
-async def test_tasks_when_many_hold_kept_leases_then_no_task_or_timer_is_left(
-    locks: FastRedlock,
-) -> None:
-    async def hold(i: int) -> None:
-        several = [f"{KEY}:{i}", f"another:{i}"]
-        options: dict[str, Any] = {"keep_alive": True}
-        is_one = i % 20 != 0
-        lock: Any = locks.lock if is_one else locks.lock_all
-        async with lock(several[0] if is_one else several, **options) as lease:
-            assert not await lease.lost.wait(2 * TTL)
-
-    await asyncio.gather(*(hold(i) for i in range(200)))
-    assert len(asyncio.all_tasks()) == 1
-
-
 def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
     kind: str, urls: list[str], servers: Servers
 ) -> None:
@@ -185,19 +157,6 @@ def test_loop_when_closed_with_a_kept_lease_then_another_begins_anew(
         await locks.close()
 
     run_on(kind, close())
-
-
-@in_a_body
-async def test_function_when_its_lease_is_lost_then_is_cancelled_and_raises(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    @locks.lock(lambda name: f"{KEY}:{name}", keep_alive=True)
-    async def work(name: str) -> None:
-        delete(servers, f"{KEY}:{name}")
-        await until_cancelled()
-
-    with pytest.raises(LeaseLostError, match="orders:42:a"):
-        await work("a")
 
 
 # --- kept in there --------------------------------------------------------------------
@@ -361,14 +320,3 @@ async def test_consumer_when_cancelled_by_another_as_well_then_stays_cancelled(
     task = asyncio.create_task(consume())
     with pytest.raises(asyncio.CancelledError):
         await task
-
-
-@in_a_body
-async def test_consumer_when_it_breaks_off_a_generator_then_nothing_is_raised(
-    locks: FastRedlock,
-) -> None:
-    async with aclosing(items(locks)) as numbers:  # type: ignore[type-var]
-        async for _ in numbers:
-            break
-    async with locks.lock(KEY, timeout=0):
-        pass

@@ -165,18 +165,3 @@ def test_awaitable_lead_when_lost_then_the_task_goes_on_and_campaigns_again() ->
         return said
 
     assert asyncio.run(main()) == ["lost", "again"]
-
-
-def test_awaitable_lead_when_the_masters_are_away_then_waits() -> None:
-    async def main() -> None:
-        masters = MemoryMasters()
-        stop(masters, 2)
-        locks = LoopMemoryLocks(masters, ttl=10)
-        task = asyncio.ensure_future(anext(locks.lead("r")))
-        await locks.advance(30)
-        assert not task.done()
-        masters.start(0)
-        await locks.advance(30)
-        assert (await task).is_valid
-
-    asyncio.run(main())

@@ -25,7 +25,6 @@ from tests.support.waiters import (
     Waiters,
     begins_to_wait,
     counter,
-    gate_of,
     is_over,
     queue_key,
 )
@@ -304,16 +303,6 @@ def test_keys_at_rest_when_all_connections_are_cut_then_are_released_on_the_next
     assert wait_until(lambda: kept(servers) == {None}, 3)
 
 
-def test_key_at_rest_when_its_gate_has_lost_it_then_is_recalled_by_another_master(
-    lingering: FastRedlock, others: FastRedlock, servers: Servers
-) -> None:
-    rest(lingering)
-    servers[gate_of(5)].delete(KEY)
-    began = time.perf_counter()
-    granted(others.acquire(KEY, timeout=5)).release()
-    assert time.perf_counter() - began < 1
-
-
 # --- asyncio --------------------------------------------------------------------------
 
 
@@ -495,28 +484,6 @@ def test_token_when_it_was_handed_on_and_is_given_then_is_as_any_other(
     assert Fork(use).result() == ["GONE", "RELEASED"]
 
 
-def test_leader_that_was_handed_a_lease_then_wakes_at_once(cohort: FastRedlock) -> None:
-    """It looks for signals every 0.1 s, and would find the lease then."""
-
-    def take() -> tuple[Any, float]:
-        return granted(cohort.acquire(KEY, ttl=TTL, timeout=10)), time.monotonic()
-
-    lates = []
-    for _ in range(7):
-        with Waiters() as waiters:
-            first = granted(cohort.acquire(KEY, ttl=TTL))
-            with begins_to_wait(cohort):
-                waiting = waiters.start(take)
-            time.sleep(0.02)  # until it sleeps in poll
-            released = time.monotonic()
-            first.release()
-            second, granted_at = waiting.result(10)
-            lates.append(granted_at - released)
-            second.release()
-    assert counter(cohort, "handed_on") >= 7
-    assert sorted(lates)[3] < 0.02, lates
-
-
 def both(locks: FastRedlock) -> Any:
     return granted(locks.acquire_all([KEY, KEY + ":2"], ttl=TTL))
 
@@ -558,28 +525,6 @@ def test_lease_when_it_does_not_serve_the_next_then_is_released(
     assert is_over(servers)
 
 
-def test_leases_when_handed_on_beside_a_dead_master_then_its_failures_are_not_counted(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks([*urls[:2], "redis://127.0.0.1:1"], ttl=TTL, cohort=LONG)
-    counts, both_are_there = [0], threading.Barrier(2)
-
-    def work() -> None:
-        both_are_there.wait()
-        for _ in range(200):
-            lease = granted(locks.acquire(KEY))
-            counts[0] += 1
-            lease.release()
-
-    with Waiters() as waiters:
-        for _ in range(2):
-            waiters.start(work)
-    stats = locks.stats()
-    assert counts == [400]
-    assert stats.handed_on > 100
-    assert stats.masters[2].failed <= stats.rounds < 700  # of those that were sent
-
-
 def test_lease_when_two_threads_release_it_then_the_next_keeps_its_key(
     urls: list[str], servers: Servers
 ) -> None:
@@ -596,31 +541,6 @@ def test_lease_when_two_threads_release_it_then_the_next_keeps_its_key(
         assert held == [second.token] * len(servers)
         second.release()
     assert is_over(servers)
-
-
-ENDS_WHILE_DAEMONS_HAND_ON = """
-import sys, threading, time
-from fastredlock import FastRedlock
-locks = FastRedlock(sys.argv[2:], ttl=30, cohort=0.5)
-def work():
-    while True:
-        with locks.lock(sys.argv[1], timeout=20):
-            pass
-for _ in range(5):
-    threading.Thread(target=work, daemon=True).start()
-while locks.stats().handed_on < 20:
-    pass
-"""
-
-
-@pytest.mark.slow
-def test_interpreter_when_it_ends_while_daemons_hand_on_then_no_key_is_left(
-    urls: list[str], servers: Servers
-) -> None:
-    for _ in range(3):
-        ended = run_to_its_end(ENDS_WHILE_DAEMONS_HAND_ON, KEY, *urls, within=30)
-        assert ended.returncode == 0, ended.stderr
-        assert is_over(servers)
 
 
 def test_task_when_cancelled_just_after_a_lease_went_to_it_then_leaves_no_key(

@@ -9,11 +9,9 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager, suppress
-from statistics import median
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
@@ -255,43 +253,6 @@ def test_release_when_closed_and_its_loop_ends_then_the_slowest_master_has_it(
 # --- time that passes -----------------------------------------------------------------
 
 
-# uvloop's timers go off up to half a millisecond early: an acquire that trusted them
-# would try many times just before the end of its timeout.
-@with_locks(retry=Retry(delay=0.01, jitter=0))
-async def test_acquire_when_its_timeout_ends_then_tries_at_its_end_and_not_before(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    async def wait(timeout: float) -> int:
-        before, began = locks.stats().rounds, time.monotonic()
-        with suppress(QuorumUnreachableError):  # on a busy machine, after 50 ms
-            assert await locks.acquire(KEY, timeout=timeout) is None
-            assert time.monotonic() - began >= timeout
-        return locks.stats().rounds - before
-
-    set_all(servers, b"another")
-    await locks.connect()
-    tries = [await wait(0.02 + i / 8000) for i in range(24)]
-    assert max(tries) <= 4  # at 0, 10 (and 20) ms, and at the end
-    assert median(tries) >= 3
-
-
-@with_locks()
-async def test_delay_when_cancelled_then_leaves_no_timer(locks: FastRedlock) -> None:
-    async def wait() -> None:
-        await delay
-
-    def is_timer(thing: object) -> bool:
-        return isinstance(thing, asyncio.TimerHandle) and not thing.cancelled()
-
-    delay = locks._driver.here().sleep(3600)
-    task = asyncio.ensure_future(asyncio.wait_for(wait(), 10))
-    await turn()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    assert not [each for each in gc.get_referrers(delay) if is_timer(each)]
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("is_past_the_ttl", [False, True])
 @with_locks(round_timeout=0.05)
@@ -313,27 +274,6 @@ async def test_loop_when_it_stood_still_then_replies_that_came_meanwhile_count(
         assert await lease.release() is ReleaseStatus.RELEASED
     await pair(locks)
     assert locks.stats().losses == 0
-
-
-@pytest.mark.slow
-def test_loop_when_connections_are_cut_while_it_is_not_run_then_the_first_try_succeeds(
-    kind: str, masters: LocalMasters
-) -> None:
-    locks = FastRedlock(masters.urls)
-    loop = LOOPS[kind]()
-    loop.run_until_complete(pair(locks))
-    time.sleep(1.1)  # for longer than the engine trusts a connection
-    for i in range(5):
-        masters.stop(i)
-        masters.start(i)
-
-    async def go_on() -> None:
-        lease = await taken(locks, timeout=0)
-        assert await lease.release() is ReleaseStatus.RELEASED
-        await locks.close()
-
-    loop.run_until_complete(go_on())
-    loop.close()
 
 
 # --- forks, and the end of the program ------------------------------------------------
@@ -409,6 +349,7 @@ async def main():
 tasks = []
 locks = FastRedlock(sys.argv[3:])
 loop = LOOPS[sys.argv[1]]()
+loop.slow_callback_duration = 60  # s; not what this machine is slow for
 loop.run_until_complete(main())
 tasks[0].cancel()
 loop.run_until_complete(asyncio.wait(tasks))
@@ -488,17 +429,6 @@ def test_descriptors_when_the_loop_is_closed_and_it_is_dropped_then_none_is_left
         assert open_files() == before
     finally:
         gc.enable()
-
-
-def test_descriptors_when_the_loop_changes_often_then_stay_as_few(
-    kind: str, urls: list[str]
-) -> None:
-    locks = FastRedlock(urls)
-    run_on(kind, pair(locks))
-    before = open_files()
-    for _ in range(5):
-        run_on(kind, pair(locks))
-    assert open_files() == before
 
 
 @linux_calls
@@ -591,26 +521,6 @@ async def test_loop_when_every_try_fails_at_once_then_other_tasks_run() -> None:
         assert turns >= 100
         task.cancel()
         await asyncio.wait([task])
-
-
-@pytest.mark.slow
-@with_locks()
-async def test_memory_when_there_are_many_pairs_then_stays_flat(
-    locks: FastRedlock,
-) -> None:
-    async def many(number: int) -> None:
-        for _ in range(20):
-            await pair(locks, f"r{number}")
-
-    used = []
-    for _ in range(3):
-        await asyncio.gather(*[many(i) for i in range(100)])
-        # The slowest masters hold rounds.
-        driver = locks._driver.here()
-        await until(lambda driver=driver: not driver.awaits_replies())
-        gc.collect()
-        used.append(sys.getallocatedblocks())
-    assert min(used[1:]) - used[0] < 1500  # 2000 pairs
 
 
 class ChunkServer(FakeServer):

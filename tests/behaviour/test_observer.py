@@ -22,7 +22,6 @@ from fastredlock import (
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
-    ValidityExhaustedError,
     Vote,
 )
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
@@ -33,10 +32,9 @@ from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken
-from tests.support.masters import pause, stop
+from tests.support.masters import stop
 from tests.support.noted import Noted, handled
 from tests.support.processes import Fork
-from tests.support.proxy import proxied, set_each
 from tests.support.threads import beside, later
 from tests.support.waiters import counter
 from tests.support.waiting import SLACK, settled, turn, until, wait_until
@@ -127,19 +125,6 @@ def test_acquire_when_no_quorum_is_there_then_tells_the_error_that_it_raises(
         assert noted.told == [("unreachable", (KEY, error.elapsed, 1, error))]
         failed = [vote.vote for vote in error.votes].count(Vote.FAILED)
         assert failed == 3
-
-
-def test_acquire_when_its_validity_is_used_up_then_tells_that_as_well(
-    make_locks: MakeLocks, urls: list[str], noted: Noted
-) -> None:
-    with proxied(urls) as proxies:
-        masters = [proxy.url for proxy in proxies]
-        locks = connected(make_locks(masters, observer=noted, round_timeout=5))
-        set_each(proxies, delay=0.03)
-        with pytest.raises(ValidityExhaustedError) as raised:
-            locks.acquire(KEY, ttl=0.03, timeout=0)
-        assert noted.of("unreachable")[0][3] is raised.value
-        locks.close()
 
 
 def test_block_when_entered_then_tells_what_acquire_tells_and_when_it_was_left(
@@ -295,23 +280,6 @@ def test_observer_when_it_raises_then_no_call_fails_and_one_line_is_logged(
     assert lease.token.decode() not in text
 
 
-def test_observer_when_it_looks_then_the_round_is_over(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    seen: dict[str, int] = {}
-
-    class Looking:
-        def acquired(self, *_: object) -> None:
-            seen["acquired"] = sum(value is not None for value in values(servers))
-
-        def released(self, *_: object) -> None:
-            seen["released"] = sum(value is not None for value in values(servers))
-
-    granted(make_locks(urls, observer=Looking()).acquire(KEY)).release()
-    assert seen["acquired"] >= 3
-    assert seen["released"] <= 2
-
-
 @blocking
 def test_observer_when_it_blocks_then_other_threads_go_on(
     make_locks: MakeLocks, urls: list[str]
@@ -455,34 +423,6 @@ def test_stats_when_all_masters_answer_then_each_answer_counts_once(
         assert of_masters(locks, name) == [0] * 5
     assert sum(of_masters(locks, "late_replies")) == locks.stats().late_replies
     assert sum(of_masters(locks, "connects")) == locks.stats().connects == 5
-
-
-def test_stats_when_masters_are_down_then_theirs_alone_have_failed(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = connected(make_locks(masters.urls, **QUICK))
-    stop(masters, 2)
-    for _ in range(5):
-        granted(locks.acquire(KEY, timeout=2)).release()
-    failed = of_masters(locks, "failed")
-    assert failed[2:] == [0] * 3
-    assert all(count >= 8 for count in failed[:2])
-    assert all(count >= 1 for count in of_masters(locks, "losses")[:2])
-    stop(masters, 5)
-    assert [vote.vote for vote in locks.holders()] == [Vote.FAILED] * 5
-    assert (locks.stats().unreachable, locks.stats().losses >= 5) == (1, True)
-
-
-def test_stats_when_a_minority_is_cut_off_with_replies_due_then_they_have_failed(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = connected(make_locks(masters.urls, **QUICK))
-    pause(masters, 1)
-    granted(locks.acquire(KEY)).release()
-    assert of_masters(locks, "failed") == [0] * 5
-    stop(masters, 1)
-    assert wait_until(lambda: locks.holders(KEY) and of_masters(locks, "failed")[0] > 1)
-    assert of_masters(locks, "failed")[1:] == [0] * 4
 
 
 @pytest.fixture(scope="module")

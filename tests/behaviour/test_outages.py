@@ -27,11 +27,9 @@ from tests.support.keys import (
     set_all,
     settled_values,
     sizes,
-    values,
 )
 from tests.support.masters import pause, resume, start, stop
 from tests.support.processes import open_files
-from tests.support.threads import later
 from tests.support.waiting import settled, stopwatch, wait_until
 
 REFUSED = (Vote.FAILED, "connection refused")
@@ -56,6 +54,7 @@ def test_masters_when_one_more_than_the_quorum_allows_stops_then_none_locks(
         locks.acquire("more", timeout=0)
 
 
+@blocking
 @pytest.mark.slow
 def test_error_when_an_outage_lasts_then_has_its_age_until_it_is_over(
     masters: LocalMasters, make_locks: MakeLocks
@@ -107,20 +106,6 @@ def test_acquire_when_three_of_five_are_stopped_then_names_them_and_leaves_no_ke
 
 
 @pytest.mark.slow
-def test_acquire_when_servers_are_stopped_then_raises_soon_and_blames_no_timeout(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    # The two that run answer at once; nobody reads that before the next attempt.
-    locks = connected(make_locks(masters.urls, ttl=2, retry=Retry(delay=0.2, jitter=0)))
-    stop(masters, 3)
-    with stopwatch() as elapsed, pytest.raises(QuorumUnreachableError) as raised:
-        locks.acquire(KEY, timeout=30)
-    assert elapsed() < 3
-    assert raised.value.attempts == 3
-    assert "round_timeout" not in str(raised.value)
-
-
-@pytest.mark.slow
 def test_descriptors_when_masters_came_and_went_then_are_as_many_as_before(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:
@@ -141,25 +126,6 @@ def test_descriptors_when_masters_came_and_went_then_are_as_many_as_before(
 
 
 # --- frozen ---------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_message_when_replies_came_in_time_since_a_freeze_then_names_no_round_timeout(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    retry = Retry(delay=0, unreachable_tries=10_000)
-    locks = connected(make_locks(masters.urls, round_timeout=0.05, retry=retry))
-    pause(masters, 3)
-    with later(0.2, lambda: resume(masters, 3)):
-        assert locks.acquire("comes in a later round")
-    granted(locks.acquire("in time", timeout=1)).release()
-    pause(masters, 3)
-    with pytest.raises(QuorumUnreachableError) as raised:
-        locks.acquire(KEY, timeout=0)
-    told = str(raised.value)
-    assert "3 silent" in told
-    assert "replies took" not in told
-    assert "round_timeout" not in told
 
 
 def test_first_acquire_when_a_minority_is_paused_then_does_not_wait_for_it(
@@ -185,49 +151,6 @@ def test_acquire_when_a_majority_is_paused_then_names_the_silent_ones(
         votes = failed_votes(fresh)
     assert 0.2 < elapsed() < 2  # for connect_timeout at most
     assert [vote.vote for vote in votes[:3]] == [Vote.FAILED] * 3
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("is_late", "options"),
-    [(False, {"ttl": 60, "round_timeout": 0.1}), (True, {"ttl": 600})],
-)
-def test_paused_master_when_it_owes_a_reply_for_long_then_is_reopened_and_cleaned(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, is_late: bool, options: Any
-) -> None:
-    """Seen: a dead master was noticed after 60 s at ttl=600."""
-    servers = [raw(url) for url in masters.urls]
-    locks = connected(make_locks(masters.urls, **options))
-    masters.pause(0)
-    lease = granted(locks.acquire(KEY))
-    if not is_late:
-        assert lease.release() is ReleaseStatus.RELEASED
-    assert wait_until(lambda: locks.holders() and locks.stats().losses, within=4)
-    if is_late:
-        assert lease.release() is ReleaseStatus.RELEASED
-    masters.resume(0)
-    assert wait_until(lambda: locks.holders()[0].vote is Vote.GRANTED)
-    assert settled_values(servers, NOBODY) == NOBODY
-
-
-@pytest.mark.slow
-def test_calls_when_a_quorum_is_frozen_then_end_in_their_time_whatever_the_ttl(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    """Seen: a round of ttl=400 waited for 20 s."""
-    locks = connected(make_locks(masters.urls, ttl=400, round_timeout=20))
-    other = connected(make_locks(masters.urls, ttl=400))
-    lease = granted(other.acquire("another"))
-    pause(masters, 3)
-    with stopwatch() as elapsed, pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, timeout=0.3)
-    assert 0.25 < elapsed() < 2.0
-    with stopwatch() as elapsed, pytest.raises(QuorumUnreachableError):
-        other.acquire(KEY, timeout=0)
-    assert elapsed() < 2.5  # a second at most
-    with stopwatch() as elapsed:
-        assert lease.release() is ReleaseStatus.UNKNOWN
-    assert elapsed() < 2.5
 
 
 @pytest.mark.slow
@@ -270,18 +193,6 @@ def test_call_when_all_connections_were_cut_then_is_answered(
     assert call(locks, lease)
 
 
-def test_with_block_when_all_connections_were_cut_then_deletes_the_keys(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    """Seen: left without an error, with the key on five of five."""
-    with locks.lock(KEY, ttl=60):
-        cut_all(servers)
-    assert values(servers) == NOBODY
-    for _ in range(5):
-        cut_all(servers)
-        granted(locks.acquire(KEY, timeout=0)).release()
-
-
 @pytest.mark.parametrize("is_each", [True, False])
 def test_several_when_all_connections_were_cut_then_are_granted_and_released(
     locks: FastRedlock, servers: Servers, is_each: bool
@@ -295,17 +206,6 @@ def test_several_when_all_connections_were_cut_then_are_granted_and_released(
     assert {*locks.release_each(leases)} == {ReleaseStatus.RELEASED}
     # A master that was cut twice has its releases by the next call.
     assert wait_until(lambda: locks.holders() and sizes(servers) == [0] * 5)
-
-
-def test_acquire_when_cut_and_held_by_others_then_is_taken(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    set_all(servers, b"another")
-    cut_all(servers)
-    with stopwatch() as elapsed:
-        assert locks.acquire(KEY, timeout=0) is None
-    assert elapsed() < 2
-    assert values(servers) == [b"another"] * 5
 
 
 def test_orphan_when_scripts_are_flushed_and_nothing_follows_then_is_deleted(

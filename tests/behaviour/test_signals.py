@@ -154,20 +154,6 @@ def test_lease_when_the_child_extends_it_then_raises_there_and_changes_nothing(
     assert held.extend(100) > 90
 
 
-def test_with_block_when_the_child_leaves_it_then_the_parents_keys_stay(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    def leave() -> None:
-        with pytest.raises(LeaseLostError):
-            lock.__exit__(None, None, None)
-
-    lock = locks.lock(KEY)
-    with lock as lease:
-        settled_values(servers, [lease.token] * 5)
-        Fork(leave).result()
-        assert values(servers) == [lease.token] * 5
-
-
 def test_child_when_it_locks_then_opens_its_own_connections_and_the_parents_still_work(
     locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:

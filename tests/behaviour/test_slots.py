@@ -4,7 +4,6 @@ k begin in any window, by slots that are taken and never released.
 
 from __future__ import annotations
 
-import asyncio
 import pickle
 import threading
 import time
@@ -21,19 +20,15 @@ from fastredlock import (
     ReentryError,
     ReleaseStatus,
     ResourceTakenError,
-    Retry,
     Vote,
 )
 from fastredlock._reports import log
-from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from fastredlock.testing import LocalMasters
-from tests.support.awaited import run_on
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
 from tests.support.processes import Fork
-from tests.support.threads import later
-from tests.support.waiters import Section, begins_to_wait, counter, queued
+from tests.support.waiters import begins_to_wait, counter, queued
 from tests.support.waiting import stopwatch, wait_until
 
 NAME = "llm"
@@ -95,24 +90,6 @@ def test_clients_with_different_permits_then_do_not_exceed_the_largest(
     assert sorted(lease.slot for lease in more) == [2, 3]
 
 
-def test_waiters_when_all_slots_are_released_together_then_all_are_served(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    holder, others = make_locks(urls), [locks, make_locks(urls), make_locks(urls)]
-    leases = [take(holder) for _ in range(3)]
-    with ThreadPoolExecutor(3) as pool:
-        waiting = []
-        for other in others:
-            with begins_to_wait(other):
-                waiting.append(pool.submit(other.acquire, NAME, permits=3, timeout=10))
-        assert wait_until(lambda: queued(servers, QUEUE) == 3)
-        released = time.monotonic()
-        holder.release_each(leases)
-        taken = [granted(each.result()) for each in waiting]
-    assert time.monotonic() - released < 2
-    assert sorted(lease.slot for lease in taken) == [0, 1, 2]
-
-
 @blocking
 def test_callers_of_one_process_then_wait_in_order_and_make_few_rounds(
     make_locks: MakeLocks, urls: list[str], servers: Servers
@@ -138,28 +115,6 @@ def test_callers_of_one_process_then_wait_in_order_and_make_few_rounds(
     assert stats.acquires.won == 40
     assert stats.handed_on > 20  # the slots change hands without a round
     assert is_empty(servers) or queued(servers, QUEUE) == 0
-
-
-def test_semaphore_when_tasks_of_one_loop_want_it_then_few_are_refused(
-    kind: str, urls: list[str]
-) -> None:
-    async def main() -> None:
-        async with AwaitableFastRedlock(urls) as locks:
-            section = Section()
-
-            async def work() -> None:
-                async with locks.semaphore(NAME, 10, timeout=30):
-                    with section:
-                        await asyncio.sleep(0.005)  # others are inside meanwhile
-
-            await locks.connect()
-            await asyncio.gather(*[work() for _ in range(100)])
-            assert section.most == 10
-            stats = locks.stats().acquires
-            assert stats.won == 100
-            assert stats.taken < 20
-
-    run_on(kind, main())
 
 
 @pytest.mark.parametrize(("permits", "said"), [(1, "its one slot"), (3, "all 3 slots")])
@@ -269,17 +224,6 @@ def test_holders_of_a_semaphore_then_are_those_of_each_slot_and_who_waits(
     assert wait_until(lambda: waiting() == [0, 0])
 
 
-def test_semaphore_when_its_client_polls_then_finds_the_free_slot(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    holder = make_locks(urls)
-    leases = [take(holder, 8) for _ in range(8)]
-    poller = make_locks(urls, retry=Retry(delay=0.01))
-    with later(0.1, leases[5].release), stopwatch() as elapsed:
-        lease = granted(poller.acquire(NAME, permits=8, timeout=10))
-    assert (lease.slot, elapsed() < 2) == (leases[5].slot, True)
-
-
 def test_semaphore_when_a_master_is_frozen_then_finds_a_slot(
     make_locks: MakeLocks,
 ) -> None:
@@ -375,17 +319,6 @@ def test_slots_when_their_name_is_taken_otherwise_too_then_is_warned_of_once(
 def most_in(window: float, times: list[float]) -> int:
     """Return how many at most began in any window."""
     return max(sum(begun <= each < begun + window for each in times) for begun in times)
-
-
-def test_rate_when_used_up_then_lets_the_next_begin_after_its_window(
-    locks: FastRedlock,
-) -> None:
-    rate, times = locks.rate(NAME, 5, per=0.3, timeout=5), []
-    for _ in range(15):
-        with rate:
-            times.append(time.monotonic())
-    assert most_in(0.3, times) <= 5
-    assert times[-1] - times[0] < 2 * (0.3 + 0.25)
 
 
 @blocking

@@ -13,7 +13,7 @@ import asyncio
 import inspect
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from functools import wraps
 from typing import Any
 
@@ -61,68 +61,17 @@ async def by_two_cancels(work: Work, wait: Wait) -> Any:
     return await outcome(task)
 
 
-async def by_wait_for(work: Work, wait: Wait) -> Any:
-    async def limited() -> Any:
-        return await asyncio.wait_for(work(), 60)
-
-    task = asyncio.ensure_future(limited())
-    await wait()
-    task.cancel()
-    return await outcome(task)
-
-
-async def by_timeout(work: Work, wait: Wait) -> Any:
-    loop = asyncio.get_running_loop()
-    opened: asyncio.Future[Any] = loop.create_future()
-
-    async def limited() -> Any:
-        async with asyncio.timeout(None) as scope:
-            opened.set_result(scope)
-            return await work()
-
-    task = asyncio.ensure_future(limited())
-    scope = await opened
-    await wait()
-    if not task.done():
-        scope.reschedule(loop.time())
-    await asyncio.wait([task])
-    return CUT if isinstance(task.exception(), TimeoutError) else task.result()
-
-
 class SiblingError(Exception):
     """Fail a task group."""
 
 
-async def by_task_group(work: Work, wait: Wait) -> Any:
-    task: asyncio.Task[Any] | None = None
-
-    async def fail() -> None:
-        await wait()
-        raise SiblingError
-
-    with suppress(BaseExceptionGroup):
-        async with asyncio.TaskGroup() as group:
-            task = group.create_task(work())
-            group.create_task(fail())
-    assert task is not None
-    return CUT if task.cancelled() else task.result()
-
-
-QUICK_WAYS = [by_cancel, by_two_cancels]  # the others take turns of the loop themselves
-WAYS = [*QUICK_WAYS, by_wait_for, by_timeout, by_task_group]
+QUICK_WAYS = [by_cancel, by_two_cancels]
 
 
 def after_turns(k: int) -> Wait:
     async def wait() -> None:
         for _ in range(k):
             await turn()
-
-    return wait
-
-
-def after_seconds(seconds: float) -> Wait:
-    async def wait() -> None:
-        await asyncio.sleep(seconds)  # the moment of the cut
 
     return wait
 
