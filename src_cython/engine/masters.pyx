@@ -323,8 +323,8 @@ cdef int engine_queue(
     Engine self, Round round, uint64_t masters, bint by_source, int64_t now_ns
 ) except -1:
     # Queue the round's command for the given set of masters; t0 is now_ns. Those whose
-    # first connection is on its way come last: where the others leave no quorum, the round has
-    # ended by then, and none of these is said to have failed.
+    # first connection is on its way come last: where the others leave no quorum, the
+    # round has ended by then, and none of these is said to have failed.
     cdef Master master
     cdef Connection connection
     cdef Buffer forms[FORMS]
