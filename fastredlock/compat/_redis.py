@@ -8,7 +8,6 @@ blocking or awaitable, `lease` one of its leases.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextvars import ContextVar
 from functools import partial
 from importlib import import_module
 from os import urandom
@@ -46,11 +45,6 @@ unanswered_releases: WeakSet[Any] = WeakSet()
 # so their token must not be used again, however a later try ended.
 unsettled: WeakSet[Any] = WeakSet()
 
-# How the next acquire of this thread or task waits: s in turn, as FastRedlock does; and
-# where the token of its last try is noted, if each has its own (None: all have one).
-patience: ContextVar[tuple[float, list[bytes] | None]]
-patience = ContextVar("patience", default=(0.0, None))
-
 _ERRORS = {
     "NOAUTH": "AuthenticationError",
     "WRONGPASS": "AuthenticationError",
@@ -87,6 +81,17 @@ def draw_token() -> bytes:
     return urandom(16).hex().encode()
 
 
+class Patient(bytes):
+    """A token that says how its acquire waits; with it, a hook of users hands that on.
+
+    `waits`: s in turn, as FastRedlock does. `drawn`: where the token of its last try is
+    noted, if each has its own (None: all have this one).
+    """
+
+    waits: float = 0.0
+    drawn: list[bytes] | None = None
+
+
 # --- calls ------------------------------------------------------------------------
 
 
@@ -120,18 +125,18 @@ class Library:
         Raises redis-py's errors; the cause of one that may be tried again, best with
         another token, is a QuorumUnreachableError.
         """
-        waits, drawn = patience.get()
-        given = iter([token])
+        asked = token if isinstance(token, Patient) else Patient(token)
+        drawn, given = asked.drawn, iter([bytes(token)])
 
         def next_token() -> bytes:
-            drawn_now = next(given, None) or (token if drawn is None else draw_token())
-            if drawn is not None:
-                drawn[:] = (drawn_now,)
-            return drawn_now
+            if drawn is None:
+                return bytes(token)
+            drawn[:] = (next(given, None) or draw_token(),)
+            return drawn[0]
 
         mark = token_source.set(next_token)
         try:
-            return (yield partial(noted, granted, locks, key, ttl, waits))
+            return (yield partial(noted, granted, locks, key, ttl, asked.waits))
         except QuorumUnreachableError as error:
             raise self.class_of(error.votes)(str(error)) from error
         except ValidityExhaustedError as error:

@@ -21,7 +21,7 @@ from .._common import (
     shared_locks,
     warn_of_prefix,
 )
-from .._redis import Library, draw_token, encoded, is_held, patience
+from .._redis import Library, Patient, draw_token, encoded, is_held
 
 R = TypeVar("R")  # what an extension returns: True, or what is awaited for it
 
@@ -201,29 +201,25 @@ class BaseLock(Generic[R]):
             began = monotonic()
             is_last = not blocking or began + sleep > ends
             waits = 0.0 if is_last else min(sleep, LONGEST_PATIENCE)
-            mark = patience.set((waits, drawn if given is None else None))
-            try:
-                if (yield from self._try(given, drawn)):
-                    return True
-            finally:
-                patience.reset(mark)
+            if (yield from self._try(given, drawn, waits)):
+                return True
             if is_last:
                 return False
             yield max(0.0, began + sleep - monotonic())
 
-    def _try(self, given: bytes | None, drawn: list[bytes]) -> Steps[bool]:
-        token = b""
-
+    def _try(
+        self, given: bytes | None, drawn: list[bytes], waits: float
+    ) -> Steps[bool]:
         def attempt() -> Any:
-            nonlocal token
-            token = draw_token() if given is None else given
             if given is None:
-                drawn[:] = (token,)
+                drawn[:] = (draw_token(),)
+            token = Patient(drawn[-1] if given is None else given)
+            token.waits, token.drawn = waits, None if given is not None else drawn
             return self.do_acquire(token)
 
         is_taken: bool = yield from self._library.try_again(attempt)
         if is_taken:
-            self.local.token = drawn[-1] if given is None else token
+            self.local.token = drawn[-1] if given is None else given
         return is_taken
 
     def _take(self, token: bytes) -> Steps[bool]:
