@@ -81,7 +81,7 @@ cdef class ServerInfo:
                 promotion = ""
         return f"{self.run_id}:{self.replicas_come()}:{promotion}"
 
-    cdef int64_t replicas_come(self) except -1:
+    cdef int64_t replicas_come(self) except? -1:
         # How many replicas have come since this server was started; one that is sent
         # all data does not count yet, for it is not there (`spare`) before that ends.
         # (Of Valkey's two connections for that, which have a type, none is left out.)

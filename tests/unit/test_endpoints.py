@@ -345,6 +345,12 @@ def test_primary_when_it_may_have_been_replaced_then_does_not_go_on(
     assert reply.startswith(b"*2\r\n:%d\r\n" % (-2 if goes_on else 1000))
 
 
+def test_primary_when_its_first_replica_is_sent_all_data_then_none_has_come() -> None:
+    """Seen: a crash. Without `needed` only `INFO replication` is asked: no counts."""
+    told = b"run_id:a\r\nslave0:ip=h,port=1,state=wait_bgsave,offset=0,lag=0\r\n"
+    assert ServerInfo(told).identity(True) == "a:-1:"
+
+
 def replicas_of(info: ServerInfo) -> list[dict[str, str]]:
     lines = [text for text in info.fields.values() if "state=online" in text]
     return [dict(part.split("=") for part in line.split(",")) for line in lines]
