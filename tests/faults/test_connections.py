@@ -152,19 +152,3 @@ def test_reconnect_when_a_quorum_is_missing_then_tries_are_20_ms_apart(
     hand.lost(engine, 0, "refused", MS)
     assert hand.open_due(engine, True, 20 * MS) == []
     assert hand.open_due(engine, True, 21 * MS) == [0]
-
-
-@pytest.mark.slow
-def test_reconnect_when_a_minority_refuses_for_long_then_few_tries_are_made(
-    proxies: list[Proxy], proxied: MakeLocks
-) -> None:
-    locks = proxied()
-    proxies[0].set(closes_accepted=True)
-    proxies[0].reset()
-    before = proxies[0].connections
-    ended = time.monotonic() + 1.2
-    while time.monotonic() < ended:
-        assert granted(locks.acquire("r", timeout=0)).release() is (
-            ReleaseStatus.RELEASED
-        )
-    assert 2 <= proxies[0].connections - before <= 8

@@ -15,8 +15,10 @@ ORDERS = ["fork-close", "close", "fork-fork-close", "fork-close-fork", "close-fo
 
 @pytest.mark.slow
 @linux_calls  # it opens eventfds and epolls
-@pytest.mark.parametrize("client", ["blocking", "awaitable"])
-@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize(
+    ("order", "client"),
+    [*((order, "blocking") for order in ORDERS), ("fork-close", "awaitable")],
+)
 def test_daemon_when_it_closed_all_descriptors_then_what_it_opened_is_left_alone(
     urls: list[str], order: str, client: str
 ) -> None:

@@ -1,4 +1,4 @@
-"""Replies that come late, in pieces, twice or never: none is read as another's."""
+"""Replies that come late, twice or never: none is read as another's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from collections.abc import Callable
 import pytest
 
 from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
-from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Servers
@@ -15,26 +14,6 @@ from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
 from tests.support.proxy import Proxy, set_each
 
 QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}
-
-
-# --- in pieces ------------------------------------------------------------------------
-
-
-def test_replies_when_they_come_byte_by_byte_then_the_driver_reads_them(
-    shared_masters: LocalMasters,
-    servers: Servers,
-    make_locks: MakeLocks,
-    tmp_path_factory: pytest.TempPathFactory,
-) -> None:
-    path = str(tmp_path_factory.mktemp("drip") / "s")
-    with Proxy(shared_masters.urls[0], path) as proxy:
-        locks = make_locks([proxy.url], connect_timeout=10)
-        proxy.set(slice_size=7)
-        locks.connect()
-        proxy.set(slice_size=1)
-        lease = granted(locks.acquire(KEY, timeout=0))
-        assert lease.extend() > 0
-        assert lease.release() is ReleaseStatus.RELEASED
 
 
 # --- one too many ---------------------------------------------------------------------

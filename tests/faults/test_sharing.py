@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import threading
 import time
 from bisect import bisect
@@ -14,17 +13,17 @@ from statistics import median
 
 import pytest
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Retry
+from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock import _core as core
 from fastredlock._core import Verdict
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
-from tests.support.keys import KEY, set_all, settled_values
+from tests.support.keys import KEY, set_all
 from tests.support.masters import pause, resume
 from tests.support.proxy import Proxy, set_each
-from tests.support.threads import Interrupt, alarm, beside, in_threads
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.threads import alarm, beside, in_threads
+from tests.support.waiting import SLACK, stopwatch, wait_until
 
 
 @pytest.mark.slow
@@ -40,27 +39,6 @@ def test_threads_when_a_thousand_share_one_then_each_gets_its_lock(
 
     bodies = [lambda number=number: pair(number) for number in range(1000)]
     assert in_threads(bodies) == [ReleaseStatus.RELEASED] * 1000
-
-
-@blocking
-@pytest.mark.slow
-def test_threads_when_they_are_many_then_always_one_of_those_who_wait_leads(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    # One that is elected and finds its own round finished has to pass that on: else
-    # all wait for the end of a slice (0.1 s), some six times in here.
-    took: list[float] = []
-
-    def pairs(locks: FastRedlock, tickets: Iterator[int], number: int) -> None:
-        for _ in tickets:
-            with stopwatch() as elapsed:
-                granted(locks.acquire(f"r{number}", timeout=20)).release()
-                took.append(elapsed())
-
-    for _ in range(5):
-        locks, tickets = connected(make_locks(urls[:3])), iter(range(3000))
-        in_threads([partial(pairs, locks, tickets, number) for number in range(16)])
-    assert sum(0.0995 < seconds < 0.104 for seconds in took) <= 1
 
 
 @blocking
@@ -155,40 +133,6 @@ def test_follower_when_its_round_ends_at_once_then_it_does_not_wait_for_the_lead
 
 
 @pytest.mark.slow
-def test_close_when_threads_wait_in_a_round_and_for_their_turn_then_all_say_closed(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    retry = Retry(unreachable_tries=1000)
-    locks = make_locks(masters.urls, round_timeout=0.5, retry=retry)
-    locks.connect()
-    pause(masters, 3)
-    with waiting(locks, rounds=1, count=4) as (waiters, _):
-        with stopwatch() as elapsed:
-            locks.close()
-            found = [str(each.exception(5)) for each in waiters]
-        assert found == ["this FastRedlock is closed"] * 4
-        assert elapsed() < 3
-
-
-@pytest.mark.slow
-@blocking  # a thread that waits for its task raises it only then
-def test_async_exception_when_set_in_a_waiting_thread_then_it_leaves_no_key(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    set_all(servers[:3], b"theirs")
-    wanted = [b"theirs"] * 3 + [None] * 2
-    locks = make_locks(urls, ttl=60, retry=Retry(delay=0.002, jitter=0))
-    for number in range(30):
-        with waiting(locks, rounds=1) as ((waiter,), (thread,)):
-            time.sleep(number / 5000)  # at another moment each time
-            ctypes.pythonapi.PyThreadState_SetAsyncExc(
-                ctypes.c_ulong(thread), ctypes.py_object(Interrupt)
-            )
-            assert isinstance(waiter.exception(5), Interrupt)
-    assert settled_values(servers, wanted) == wanted
-
-
-@pytest.mark.slow
 @blocking
 def test_deadline_when_signals_interrupt_every_wait_then_holds(
     proxies: list[Proxy], proxied: MakeLocks
@@ -199,5 +143,5 @@ def test_deadline_when_signals_interrupt_every_wait_then_holds(
     with alarm(0.002, lambda: calls.append(1), every=0.002):
         with stopwatch() as elapsed, pytest.raises(FastRedlockError):
             locks.acquire("r", timeout=0)
-        assert 0.2 <= elapsed() < 0.6
+        assert 0.2 <= elapsed() < 0.2 + SLACK
     assert len(calls) > 20

@@ -34,7 +34,6 @@ from tests.support.waiters import (
     is_over,
     is_prompt,
     queue_key,
-    queued,
     queued_at,
 )
 from tests.support.waiting import stopwatch, wait_until
@@ -211,41 +210,6 @@ def test_release_when_the_first_is_old_then_the_last_four_are_asked_to_look(
 
         assert wait_until(lambda: hear() == wanted)
     server.delete(queue_key(), "fastredlock:turn:" + KEY)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("count", [3, 40])
-def test_entries_when_many_never_come_then_cost_a_moment_together(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, count: int
-) -> None:
-    """Seen: 0.25 s behind 3 processes that were frozen, 5.9 s behind 40.
-
-    One among them, which lives, comes before the one behind them all.
-    """
-    holder, among, behind = [connected(make_locks(urls)) for _ in range(3)]
-    gate = servers[gate_of(5)]
-    idlers = [f"idler{i}" for i in range(count)]
-
-    def trial() -> float:
-        now_us = time.time_ns() // 1000
-        with Waiters() as waiters:
-            lease = granted(holder.acquire(KEY, ttl=30))
-            waiters.come("among", among)
-            gate.zadd(queue_key(), {idler: now_us - 10**6 for idler in idlers[1:]})
-            gate.zadd(queue_key(), {idlers[0]: now_us + 1000})
-            time.sleep(0.002)  # so that its ticket is behind the last of them
-            waiters.come("behind", behind)
-            assert wait_until(lambda: queued(servers) == count + 2)
-            time.sleep(0.15)  # the first is old enough that the others are asked
-            began = time.monotonic()
-            lease.release()
-            waiters.end()
-        assert waiters.served == ["among", "behind"]
-        return waiters.at["among"] - began
-
-    with listening(gate, *idlers):
-        assert any(trial() < 0.15 for _ in range(5))
-    assert is_over(servers)
 
 
 @pytest.mark.slow

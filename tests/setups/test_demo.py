@@ -10,7 +10,7 @@ import tempfile
 from argparse import Namespace
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, nullcontext, suppress
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -22,7 +22,7 @@ from fastredlock.demo import play
 from fastredlock.demo.play import Counts
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
-from tests.cli.conftest import Command, Terminal, session_of
+from tests.cli.conftest import Command, session_of
 from tests.support.waiting import wait_until
 
 pytest.importorskip("rich")
@@ -68,12 +68,6 @@ def start() -> Iterator[Start]:
     for demo in demos:
         demo.kill()
         demo.folder.cleanup()
-
-
-def command(pid: int) -> str:
-    with suppress(OSError):
-        return Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
-    return ""
 
 
 def path_with(folder: Path) -> str:
@@ -155,19 +149,6 @@ def test_demo_leaves_nothing_when_killed(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_demo_says_so_and_ends_when_a_worker_dies(start: Start) -> None:
-    demo = start("--seconds", "60")
-    demo.wait_for("without the lock")
-    commands = {pid: command(pid) for pid in session_of(demo.process.pid)}
-    workers = [pid for pid in commands if "spawn_main" in commands[pid]]
-    os.kill(workers[0], signal.SIGKILL)
-    status, _, err = demo.end()
-    assert status == 4
-    assert err == "fastredlock demo: a worker process died\n"
-    assert wait_until(lambda: not demo.left(), Demo.patience)
-
-
-@pytest.mark.slow
 def test_demo_leaves_no_key_on_the_users_masters_and_names_the_one_that_is_down(
     start: Start,
 ) -> None:
@@ -216,20 +197,6 @@ def test_demo_that_cannot_begin_says_why(
     assert re.search(text, err, re.S), err
     assert "secret" not in err
     assert "Traceback" not in err
-
-
-@pytest.mark.slow
-def test_demo_redraws_and_gives_the_cursor_back_when_on_a_terminal(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(Terminal, "patience", Demo.patience)
-    words = ("demo", "--seconds", "1")
-    with closing(Terminal(*words, TERM="xterm", COLUMNS="80", LINES="50")) as terminal:
-        terminal.wait_for("with the lock:    ")
-        assert terminal.end() == 0
-    assert "\x1b[?25l" in terminal.seen
-    assert terminal.seen.rindex("\x1b[?25h") > terminal.seen.rindex("\x1b[?25l")
-    assert "updates lost" in terminal.seen
 
 
 def test_counts_add_up_when_workers_saw_the_same_master() -> None:

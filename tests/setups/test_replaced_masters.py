@@ -129,26 +129,6 @@ def test_marker_when_not_its_own_then_the_next_client_does_not_ask_the_master(
     assert "in quarantine" in str(votes[1].text)
 
 
-@pytest.mark.slow
-def test_quarantine_when_it_is_over_then_the_master_votes(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: Servers
-) -> None:
-    servers[1].flushall()
-    began = time.monotonic()
-    first = guarded(make_locks, proxies)  # which begins it
-    time.sleep(MAX_TTL)  # of the quarantine, on the server's clock
-    clients = [first, guarded(make_locks, proxies)]
-
-    def votes(locks: FastRedlock) -> bool:
-        with granted(locks.acquire(KEY, timeout=5)) as lease:
-            return lease.votes[1].vote is not Vote.FAILED
-
-    assert not any(votes(locks) for locks in clients)
-    assert all(wait_until(lambda locks=locks: votes(locks)) for locks in clients)
-    assert MAX_TTL + 1 <= time.monotonic() - began < MAX_TTL + 3
-    assert votes(guarded(make_locks, proxies))
-
-
 # --- the five-server example of the Redlock page; behind it a master is young ---------
 
 

@@ -17,7 +17,6 @@ from tests.support.fake_server import Stranger
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
 from tests.support.processes import Fork
-from tests.support.proxy import Proxy
 from tests.support.waiting import stopwatch, wait_until
 
 SPEAKS = "does the server speak"
@@ -219,22 +218,6 @@ def test_file_when_it_does_not_exist_then_is_refused_before_any_io(said: str) ->
 
 
 # --- slices ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("piece", [1, 17])
-def test_conversation_when_cut_into_pieces_then_rounds_are_won(
-    make_locks: MakeLocks, tls_ports: list[int], options: str, piece: int
-) -> None:
-    with Proxy(f"redis://127.0.0.1:{tls_ports[0]}") as proxy:
-        proxy.set(slice_size=piece)
-        sliced = proxy.url.replace("redis://", "rediss://") + options
-        locks = make_locks([sliced], ttl=60, connect_timeout=10)
-        for _ in range(3):
-            lease = granted(locks.acquire(KEY, timeout=5))
-            assert lease.extend() > 0
-            assert lease.release() is ReleaseStatus.RELEASED
-        assert locks.stats().connects == 1
-        assert len(proxy.sent_down) > 1000
 
 
 def test_files_when_exchanged_then_the_next_connection_reads_them_anew(
