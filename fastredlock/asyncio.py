@@ -17,8 +17,9 @@ from ._locking.awaitable import (
 )
 from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
-from ._locking.locks import BaseLocks, asked, breaking, held_leases
+from ._locking.locks import BaseLocks, breaking, held_leases
 from ._locking.loop_driver import LoopDriver
+from ._locking.wanted import wanted
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._options.settings import unexpected
 from ._reports.health import MasterHealth, ping_of
@@ -53,7 +54,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     # --- taking -----------------------------------------------------------------------
 
     @marked_coroutine
-    @acquire_in_c(Lease, encode_resource)
+    @acquire_in_c(Lease, encode_resource, wanted)
     def acquire(
         self,
         resource: str | bytes = DEFAULT_RESOURCE,
@@ -96,10 +97,9 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         """
         if unknown:
             raise unexpected("acquire_all", unknown)
-        keep, named = asked(keep_alive, on_lost), distinct(resources)
-        return AcquireCall(
-            self._driver, Lease, named, ttl, timeout, encode_resources, keep
-        )
+        given = self._driver, ttl, timeout, keep_alive, on_lost
+        wants = wanted(*given, encode=encode_resources)
+        return AcquireCall(self._driver, Lease, distinct(resources), *wants[:4])
 
     @marked_coroutine
     def acquire_each(
@@ -152,8 +152,8 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         """
         if callable(resource):
             encode_resource(resource)  # which refuses it
-        given = resource, ttl, None, encode_resource, asked(True, on_lost)
-        return Campaign(Candidate(self._driver, *given))
+        wants = wanted(self._driver, ttl, None, True, on_lost)
+        return Campaign(Candidate(self._driver, resource, wants))
 
     # --- other calls ------------------------------------------------------------------
 

@@ -18,8 +18,9 @@ from ._locking.blocking import Lease, Lock, leading
 from ._locking.driver import Driver
 from ._locking.each import AcquireEach, ExtendEach, ReleaseEach
 from ._locking.lease import ReleaseStatus
-from ._locking.locks import BaseLocks, asked, breaking, held_leases
+from ._locking.locks import BaseLocks, breaking, held_leases
 from ._locking.slots import Rate
+from ._locking.wanted import wanted
 from ._options.keys import distinct, encode_resource, encode_resources
 from ._options.settings import unexpected
 from ._reports.health import MasterHealth, ping_of
@@ -28,6 +29,15 @@ from ._steps import run
 from .errors import LeaseLostError
 
 OnLost = Callable[[Lease, LeaseLostError], object]
+
+
+def ran(call: AcquireCall | EachCall) -> Any:
+    """Run a call to its end; what leaves it by exception is undone."""
+    try:
+        return call.run()
+    except BaseException:
+        undo(call)
+        raise
 
 
 class FastRedlock(BaseLocks[Lease, Lock, Rate]):
@@ -94,7 +104,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
             raise unexpected("acquire", unknown)
         keep, encode = None, encode_resource
         if keep_alive or not (on_lost is None and linger is None and permits is None):
-            ttl, encode, keep = self._asked(ttl, keep_alive, on_lost, linger, permits)
+            given = self._driver, ttl, timeout, keep_alive, on_lost
+            ttl, _, encode, keep = wanted(*given, None, linger, permits)[:4]
         call = AcquireCall(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.
@@ -123,16 +134,11 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """
         if unknown:
             raise unexpected("acquire_all", unknown)
-        keep, named = asked(keep_alive, on_lost), distinct(resources)
-        call = AcquireCall(
-            self._driver, Lease, named, ttl, timeout, encode_resources, keep
-        )
-        try:
-            lease: Lease | None = call.run()
-            return lease
-        except BaseException:
-            undo(call)
-            raise
+        given = self._driver, ttl, timeout, keep_alive, on_lost
+        wants = wanted(*given, encode=encode_resources)
+        named = distinct(resources)
+        lease: Lease | None = ran(AcquireCall(self._driver, Lease, named, *wants[:4]))
+        return lease
 
     def acquire_each(
         self, resources: Iterable[str | bytes], *, ttl: float | None = None
@@ -150,12 +156,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         call = EachCall(
             self._driver, "acquire_each", AcquireEach, Lease, resources, ttl
         )
-        try:
-            result: list[Lease | None] = call.run()
-            return result
-        except BaseException:
-            undo(call)
-            raise
+        result: list[Lease | None] = ran(call)
+        return result
 
     @releases_in_c(ReleaseEach)
     def release_each(self, leases: Iterable[Lease | None]) -> list[ReleaseStatus]:
@@ -180,12 +182,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         `remaining()` counts on the earlier end.
         """
         call = EachCall(self._driver, "extend_each", ExtendEach, leases, ttl)
-        try:
-            result: list[float | None] = call.run()
-            return result
-        except BaseException:
-            undo(call)
-            raise
+        result: list[float | None] = ran(call)
+        return result
 
     def lead(
         self,
@@ -204,8 +202,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """
         if callable(resource):
             encode_resource(resource)  # which refuses it
-        keep = asked(True, on_lost)
-        return leading(Lock(self._driver, resource, ttl, None, encode_resource, keep))
+        wants = wanted(self._driver, ttl, None, True, on_lost)
+        return leading(Lock(self._driver, resource, wants))
 
     # --- other calls ------------------------------------------------------------------
 

@@ -8,7 +8,6 @@ calls that are skipped while others hold it (`skip=True`).
 from __future__ import annotations
 
 from collections.abc import Callable
-from enum import Enum
 from typing import Any, NoReturn, TypeVar
 
 from .._core import (
@@ -20,7 +19,7 @@ from .._core import (
     check_acquire,
     draw_fraction,
 )
-from .._options.keys import distinct, encode_resource, encode_resources
+from .._options.keys import distinct, encode_resources
 from .._options.retry import delay_of
 from .._reports.log import info, warn
 from .._reports.votes import Resource
@@ -34,20 +33,13 @@ from ..errors import (
 from .attempt import failure
 from .blocks import holder_here, own_block
 from .driver import BaseDriver, refuse_pickling
-from .keeper import KeepAlive
 from .lease import BaseLease
+from .wanted import Skip, Wanted
 
 AnyLock = TypeVar("AnyLock", bound="BaseLock")
 
 
 BLOCK = "skip=True: a with block cannot be skipped; decorate a function, or acquire()"
-
-
-class Skip(Enum):
-    """What enters a lock with `skip=True`: a block, or one call of a function."""
-
-    BLOCK = "block"
-    CALL = "call"
 
 
 class Skipped(Exception):  # noqa: N818 - no error: it leaves no decorated function
@@ -62,45 +54,31 @@ class BaseLock(LockFields):
     decorated function.
     """
 
-    __slots__ = (
-        *("_driver", "_encode", "_is_reentrant", "_keep", "_resource", "_skip"),
-        *("_timeout", "_ttl"),
-    )
+    __slots__ = ("_driver", "_resource", "_wanted")
 
     _driver: BaseDriver
     _resource: Any  # Resource, or a function
     _lease: type[BaseLease]
-    _is_reentrant: bool
-    _skip: Skip | None
 
     def __init__(
         self,
         driver: BaseDriver,
         resource: Resource | Callable[..., Any],
-        ttl: float | None,
-        timeout: float | None,
-        encode: Callable[..., Any] = encode_resource,
-        keep: KeepAlive | None = None,
-        reentrant: bool = False,
-        skip: Skip | None = None,
+        wanted: Wanted,
     ) -> None:
-        check_acquire(driver, resource, ttl, timeout, encode)
-        if keep is not None:
-            keep.check(driver, ttl)
+        check_acquire(driver, resource, *wanted[:3])
+        if wanted.keep is not None:
+            wanted.keep.check(driver, wanted.ttl)
         self._driver = driver
         self._resource = resource
-        self._ttl = ttl
-        self._timeout = timeout
-        self._encode = encode  # of one resource, or of all of several
-        self._keep = keep
-        self._is_reentrant = reentrant
-        self._skip = skip
+        self._wanted = wanted
 
     def _acquire(self, at_exit: BlockExit | None) -> AcquireCall:
         """Return the call that takes the lock, for a block that `at_exit` ends."""
-        if self._skip is not None and self._skip is Skip.BLOCK:
+        ttl, timeout, encode, keep, _, skip = self._wanted
+        if skip is not None and skip is Skip.BLOCK:  # an Enum's member takes 0.1 us
             raise ConfigurationError(BLOCK)
-        given = self._resource, self._ttl, self._timeout, self._encode, self._keep
+        given = self._resource, ttl, timeout, encode, keep
         return AcquireCall(self._driver, self._lease, *given, self, at_exit)
 
     def _joined(self) -> tuple[Any, Any] | None:
@@ -108,27 +86,27 @@ class BaseLock(LockFields):
 
         And the ttl by which to extend it before, if more is asked for than is left.
         """
-        if not self._is_reentrant:
+        wanted = self._wanted
+        if not wanted.is_reentrant:
             return None
-        driver, resource = self._driver, self._resource
-        ttl: Any = self._ttl
+        driver, resource, ttl = self._driver, self._resource, wanted.ttl
         if resource is DEFAULT_RESOURCE:
             resource = driver.settings.resource
-        lease = own_block(driver, self._encode(resource))
+        lease = own_block(driver, wanted.encode(resource))
         if lease is None:
             return None
         if ttl is not None:
             ttl = driver.settings.terms(ttl)  # or an error
         made = lease._round.lease_state
-        if self._keep is not None and (made is None or not made.was_kept):
-            self._keep.begin(lease)
+        if wanted.keep is not None and (made is None or not made.was_kept):
+            wanted.keep.begin(lease)
         is_more = ttl is not None and ttl.ttl_ms / 1000 > lease.remaining()
         return lease, ttl if is_more else None
 
     def _refused(self, acquire: AcquireCall) -> Exception:
         """Return what an entry raises where others hold the lock all the time."""
         error = self._taken(acquire)
-        if self._skip is None:
+        if self._wanted.skip is None:
             return error
         info("skipped: %s", error)  # Celery calls the task a success
         return Skipped()
@@ -136,11 +114,11 @@ class BaseLock(LockFields):
     def _taken(self, acquire: AcquireCall) -> AcquireError:
         round: Any = acquire.round  # its last
         driver, resource = self._driver, acquire.resource
-        hint = ""
+        hint, encode = "", self._wanted.encode
         if driver.entered:
-            hint = holder_here(driver, self._encode(resource))
-        if not hint and isinstance(self._encode, PermitsOf):
-            count = self._encode.count
+            hint = holder_here(driver, encode(resource))
+        if not hint and isinstance(encode, PermitsOf):
+            count = encode.count
             hint = "its one slot" if count == 1 else f"all {count} slots"
         began_ns = acquire.began_ns
         return failure(driver.engine, resource, round, round.attempt, began_ns, hint)
@@ -149,15 +127,16 @@ class BaseLock(LockFields):
         self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> AnyLock:
         """Return the lock to hold for one call of a decorated function."""
-        resource, skip = self._resource, None if self._skip is None else Skip.CALL
+        resource, wanted = self._resource, self._wanted
         if callable(resource):
             resource = resource(*args, **kwargs)
-            if self._encode is encode_resources:
+            if wanted.encode is encode_resources:
                 resource = distinct(resource)
-        elif skip is None:
+        elif wanted.skip is None:
             return self
-        given = self._ttl, self._timeout, self._encode, self._keep, self._is_reentrant
-        return type(self)(self._driver, resource, *given, skip)
+        if wanted.skip is not None:
+            wanted = wanted._replace(skip=Skip.CALL)
+        return type(self)(self._driver, resource, wanted)
 
     def _not_entered(self) -> FastRedlockError:
         count = len(self._entries)

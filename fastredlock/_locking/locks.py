@@ -23,6 +23,7 @@ from .._options.keys import (
     encode_resource,
     encode_resources,
     encode_token,
+    permits_of,
     unprefixed,
 )
 from .._options.retry import refused, refused_type
@@ -46,13 +47,13 @@ from .._reports.votes import (
     value_of,
 )
 from .._steps import Steps
-from ..errors import ConfigurationError, LeaseLostError, QuorumUnreachableError
+from ..errors import LeaseLostError, QuorumUnreachableError
 from .blocks import current_lease
 from .driver import BaseDriver, refuse_pickling
-from .keeper import KeepAlive
 from .lease import BaseLease, ReleaseStatus
-from .lock import AnyLock, BaseLock, Skip
-from .slots import holders_of_slots, permits_of, rate_terms
+from .lock import AnyLock, BaseLock
+from .slots import holders_of_slots, rate_terms
+from .wanted import Wanted, wanted
 
 Options = ParamSpec("Options")
 Init = Callable[Concatenate[Any, Options], None]
@@ -77,28 +78,6 @@ def with_options_of(
         return function
 
     return with_options
-
-
-def asked(
-    keep_alive: bool | float,
-    on_lost: Callable[[Any, LeaseLostError], object] | None,
-    at_least: float | None = None,
-) -> KeepAlive | None:
-    """Return what is asked for by these arguments of an acquire; None: nothing."""
-    if not keep_alive and on_lost is None and at_least is None:
-        return None
-    return KeepAlive(keep_alive, on_lost, at_least)
-
-
-def skipping(timeout: float | None, reentrant: bool = False) -> Skip:
-    """Return how a lock with skip=True begins; refuse one that would skip nothing."""
-    if timeout is None:
-        raise ConfigurationError(
-            "skip=True: needs a timeout (0: one try); without, each call waits"
-        )
-    if reentrant:
-        raise ConfigurationError("skip=True beside reentrant=True: give one of them")
-    return Skip.BLOCK
 
 
 class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
@@ -186,14 +165,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """
         if unknown:
             raise unexpected("lock", unknown)
-        keep = asked(keep_alive, on_lost, at_least)
-        if linger is not None:
-            ttl = self._driver.settings.lingering(ttl, linger)
-        if at_least is not None and self._driver.settings.terms(ttl).idle_ns:
-            raise ConfigurationError("at_least beside linger: give one of them")
-        given = self._driver, resource, ttl, timeout, encode_resource, keep
-        how = skipping(timeout, reentrant) if skip else None
-        return self._new_lock(*given, reentrant, how)
+        given = self._driver, ttl, timeout, keep_alive, on_lost, at_least, linger
+        wants = wanted(*given, reentrant=reentrant, skip=skip)
+        return self._new_lock(self._driver, resource, wants)
 
     def semaphore(
         self,
@@ -220,9 +194,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """
         if unknown:
             raise unexpected("semaphore", unknown)
-        keep = asked(keep_alive, on_lost, at_least)
-        given = self._driver, resource, ttl, timeout, permits_of(permits), keep
-        return self._new_lock(*given, False, skipping(timeout) if skip else None)
+        given = self._driver, ttl, timeout, keep_alive, on_lost, at_least
+        wants = wanted(*given, encode=permits_of(permits), skip=skip)
+        return self._new_lock(self._driver, resource, wants)
 
     def rate(
         self,
@@ -240,9 +214,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         ConfigurationError, with the least that would do, where the window is shorter
         than a round may take. As a decorator, each call takes one.
         """
-        terms: Any = rate_terms(self._driver.settings, per)
-        given = self._driver, resource, terms, timeout, permits_of(permits)
-        return self._new_rate(*given)
+        terms = rate_terms(self._driver.settings, per)
+        wants = Wanted(terms, timeout, permits_of(permits))
+        return self._new_rate(self._driver, resource, wants)
 
     def lock_all(
         self,
@@ -262,12 +236,11 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """
         if unknown:
             raise unexpected("lock_all", unknown)
+        given = self._driver, ttl, timeout, keep_alive, on_lost, at_least
+        wants = wanted(*given, encode=encode_resources)
         if not callable(resources):
             resources = distinct(resources)
-        keep = asked(keep_alive, on_lost, at_least)
-        return self._new_lock(
-            self._driver, resources, ttl, timeout, encode_resources, keep
-        )
+        return self._new_lock(self._driver, resources, wants)
 
     def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> AnyLease:
         """Return the lease of the block of the resource that this caller is in.
@@ -340,24 +313,6 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     @shown
     def __repr__(self) -> str:
         return f"<FastRedlock {', '.join(self._driver.engine.master_names)}>"
-
-    def _asked(
-        self,
-        ttl: float | None,
-        keep_alive: bool | float,
-        on_lost: Callable[[Any, LeaseLostError], object] | None,
-        linger: float | None,
-        permits: int | None,
-    ) -> tuple[Any, Any, KeepAlive | None]:
-        """Return an acquire's ttl, what encodes its resource, and how it is kept."""
-        keep, encode = asked(keep_alive, on_lost), encode_resource
-        if linger is not None:
-            ttl = self._driver.settings.lingering(ttl, linger)
-        if permits is None:
-            return ttl, encode, keep
-        if linger is not None:  # a slot that is idle here would be missing elsewhere
-            raise ConfigurationError("linger beside permits: a slot does not linger")
-        return ttl, permits_of(permits), keep
 
     # --- rounds to run ----------------------------------------------------------------
 

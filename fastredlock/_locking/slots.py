@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._core import AcquireCall, Engine, PermitsOf, Round, Terms, undo
-from .._options.keys import LONGEST_RESOURCE, MOST_PERMITS, encode_resource
+from .._core import AcquireCall, Engine, Round, Terms, undo
 from .._options.retry import number_of, refused_number
 from .._options.settings import FIXED_DRIFT_NS, LONGEST_TTL, NS_PER_MS, Settings
 from .._reports.votes import MasterVote, Resource, holders_of, shown
@@ -18,31 +17,9 @@ from ..errors import ConfigurationError
 from . import blocking
 from .lease import BaseLease
 
-LONGEST_NUMBER = len(f"#{MOST_PERMITS - 1}")  # of a slot, behind its resource
 RATE_SHARE = 40  # of a window, for the round and until its caller acts
 SHORTEST_ACT_NS = 5_000_000  # as the shortest round timeout
 LONGEST_ACT_NS = 1_000_000_000
-
-
-def permits_of(permits: int) -> PermitsOf:
-    """Return what makes the key of a slot of a resource, of so many permits."""
-    if type(permits) is not int or not 1 <= permits <= MOST_PERMITS:
-        raise ConfigurationError(
-            f"permits={permits!r}: allowed is a whole number from 1 to {MOST_PERMITS}"
-        )
-    return PermitsOf(encode_slots, permits)
-
-
-def encode_slots(resource: str | bytes) -> bytes:
-    """Return the key of a resource, with room for the number of a slot behind it."""
-    key = encode_resource(resource)
-    longest = LONGEST_RESOURCE - LONGEST_NUMBER
-    if len(key) > longest:
-        raise ConfigurationError(
-            f"resource of {len(key)} bytes: a semaphore's has up to {longest}, and the "
-            "number of a slot behind it"
-        )
-    return key
 
 
 def holders_of_slots(
@@ -133,8 +110,7 @@ class Permit:
 
 def permitted(rate: Any) -> AcquireCall:
     """Return the call that takes a slot: no block, it is not left."""
-    given = rate._resource, rate._ttl, rate._timeout, rate._encode
-    return AcquireCall(rate._driver, rate._lease, *given)
+    return AcquireCall(rate._driver, rate._lease, rate._resource, *rate._wanted[:4])
 
 
 class Rate(blocking.Lock):

@@ -7,13 +7,14 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
-from .._core import TokenSource
+from .._core import PermitsOf, TokenSource
 from .._reports.votes import LONGEST_OWNER, printable
 from ..errors import ConfigurationError
 from .retry import refused, refused_type
 
 LONGEST_RESOURCE = 1_048_576  # bytes; each round sends it whole to every master
 MOST_PERMITS = 1024  # slots of a semaphore: one look asks each master for all
+LONGEST_NUMBER = len(f"#{MOST_PERMITS - 1}")  # of a slot, behind its resource
 # The clients without a key_prefix, but for those of replaced libraries.
 unprefixed: WeakSet[Any] = WeakSet()
 
@@ -94,6 +95,27 @@ def listed(resources: Iterable[str | bytes]) -> list[str | bytes]:
 def distinct(resources: Iterable[str | bytes]) -> tuple[str | bytes, ...]:
     """Return each resource once, in the order given."""
     return tuple({encode_resource(each): each for each in listed(resources)}.values())
+
+
+def permits_of(permits: int) -> PermitsOf:
+    """Return what makes the key of a slot of a resource, of so many permits."""
+    if type(permits) is not int or not 1 <= permits <= MOST_PERMITS:
+        raise ConfigurationError(
+            f"permits={permits!r}: allowed is a whole number from 1 to {MOST_PERMITS}"
+        )
+    return PermitsOf(encode_slots, permits)
+
+
+def encode_slots(resource: str | bytes) -> bytes:
+    """Return the key of a resource, with room for the number of a slot behind it."""
+    key = encode_resource(resource)
+    longest = LONGEST_RESOURCE - LONGEST_NUMBER
+    if len(key) > longest:
+        raise ConfigurationError(
+            f"resource of {len(key)} bytes: a semaphore's has up to {longest}, and the "
+            "number of a slot behind it"
+        )
+    return key
 
 
 def encode_each(resources: list[str | bytes]) -> list[bytes]:

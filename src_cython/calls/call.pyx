@@ -365,7 +365,7 @@ cdef class AcquireCall(Call):
         return False
 
 
-def acquire_in_c(type lease_type not None, encode):
+def acquire_in_c(type lease_type not None, encode, wanted):
     """Return a decorator: an awaitable client's `acquire`, a function of C.
 
     The method has its text, and refuses arguments that it does not have. CPython looks
@@ -384,9 +384,8 @@ def acquire_in_c(type lease_type not None, encode):
             if keep_alive or not (
                 on_lost is None and linger is None and permits is None
             ):
-                ttl, encoding, keep = self._asked(
-                    ttl, keep_alive, on_lost, linger, permits
-                )
+                given = self._driver, ttl, timeout, keep_alive, on_lost, None, linger
+                ttl, _, encoding, keep = wanted(*given, permits)[:4]
             return AcquireCall(
                 self._driver, lease_type, resource, ttl, timeout, encoding, keep
             )

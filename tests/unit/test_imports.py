@@ -31,7 +31,7 @@ RANKS: tuple[str | tuple[str, ...], ...] = (
     "_endpoints",
     "_options",
     *("_locking.validity", "_locking.renewals", "_locking.keeper"),
-    *("_locking.blocks", "_locking.attempt"),
+    *("_locking.blocks", "_locking.attempt", "_locking.wanted"),
     *("_locking.driver", "_locking.loop_driver"),
     *("_locking.lease", "_locking.lock", "_locking.blocking"),
     *("_locking.slots", "_locking.awaitable"),
