@@ -116,6 +116,11 @@ async def test_coroutine_function_when_its_lock_is_taken_then_is_skipped(
 # --- at_least -------------------------------------------------------------------------
 
 
+def stay(servers: Servers, key: str) -> int:
+    """Count the masters whose key has what is left of 10 s, not its ttl of 20 s."""
+    return sum(5000 < server.pttl(key) <= 10_000 for server in servers)
+
+
 @blocking
 def test_locks_of_all_kinds_when_left_before_at_least_then_stay_taken(
     locks: FastRedlock, servers: Servers
@@ -139,7 +144,7 @@ def test_locks_of_all_kinds_when_left_before_at_least_then_stay_taken(
         time.sleep(0.002)
     assert locks.acquire("long enough", timeout=0) is not None
     for name in ("decorated", "one", "kept", "reentrant", "slots#0", "a", "b"):
-        assert all(8000 < server.pttl(name) <= 10_000 for server in servers)
+        assert stay(servers, name) >= 3  # one that connects late has no key
 
 
 @blocking
@@ -160,8 +165,7 @@ def test_lock_when_its_client_is_closed_meanwhile_then_at_least_is_kept(
 ) -> None:
     with locks.lock(KEY, ttl=20, at_least=10):
         locks.close()
-    left = [server.pttl(KEY) for server in servers]
-    assert sum(8000 < each <= 10_000 for each in left) >= 3, left
+    assert stay(servers, KEY) >= 3
 
 
 def test_at_least_when_it_cannot_be_kept_then_is_refused_before_any_io() -> None:
@@ -209,4 +213,4 @@ async def test_awaitable_lock_when_left_before_at_least_then_stays_taken(
     async with locks.lock(KEY, at_least=10):
         pass
     assert await locks.acquire(KEY, timeout=0) is None
-    assert all(8000 < server.pttl(KEY) <= 10_000 for server in servers)
+    assert stay(servers, KEY) >= 3
