@@ -69,13 +69,9 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
-        Waits until it is ours, or for `timeout` s; 0 tries once. Raises
-        QuorumUnreachableError if too few masters could answer in several rounds in a
-        row or when the timeout ends so, ValidityExhaustedError if a round used the
-        validity up. Whatever leaves this call by exception, a cancellation too, is
-        rolled back first. `keep_alive`: as of `Lease.keep_alive`, where the lease is
-        renewed from now on; `on_lost(lease, error)` is called once, by the loop, where
-        it is lost. `permits`: take one slot of a semaphore of so many; see `semaphore`.
+        Waits until it is ours, or for `timeout` s; as `fastredlock.FastRedlock.acquire`
+        otherwise. A cancellation is rolled back as well. `on_lost(lease, error)` is
+        called by the loop.
         """
         # Its body is in src_cython/calls/call.pyx.
         raise unexpected("acquire", unknown)
@@ -143,12 +139,8 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Campaign:
         """Lead, again and again: for `async for`, a kept lease for each term.
 
-        Each step waits until this task is the leader, also while the masters are away;
-        the body leads while `lease.is_valid`. At its end the lease is released, if it
-        is still held, and the next step waits in turn again. `break`, an exception and
-        `aclose()` release at once. A loss cancels the body of an `async with lease` in
-        there, nothing else. `on_lost`: as of `acquire`; with fencing `lease.fence` is
-        the number of the term.
+        As `fastredlock.FastRedlock.lead`; `aclose()` releases at once. A loss cancels
+        the body of an `async with lease` in there, nothing else.
         """
         if callable(resource):
             encode_resource(resource)  # which refuses it

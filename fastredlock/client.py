@@ -45,24 +45,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
 
     `masters`: an iterable of URLs, `(host, port)` pairs, dicts of redis-py keyword
     arguments or redis-py clients (their settings are copied). `resource`: the default
-    for `acquire()` and `lock()`. Times are seconds: `ttl` of the keys (`NO_EXPIRY`:
-    they stay until released, even if the holder dies); `round_timeout` for one command
-    to all masters (default 5 % of the ttl, 5 ms to 1 s); `connect_timeout` for one
-    connection; `max_ttl` the longest ttl allowed. `retry`: delays between attempts.
-    `drift_factor`: by how much the clocks may differ. `new_token`: called once per
-    round for the value to store (default: 20 random bytes and the owner). That each is
-    unique over time is the caller's duty: one that repeats is refused
-    (TokenReusedError) until the last release is confirmed, or 10 s after the masters
-    that lost it are connected again.
-    `release_script`: Lua to run instead of ours, to wake waiters in the same step: it
-    must compare ARGV[1] with the value of KEYS[1], and return 1 if it deleted that,
-    else 0. `owner`: who holds the locks, for `holders()` and people; part of each token
-    (default: host:pid; "": none). `observer`: notified of what has happened, see
-    `fastredlock.observer`. `fencing`: leases have a number, `fence`, that grows with
-    every grant. `cohort`: for so long after its round a lease that is released is
-    handed on to the next caller of this object, without the network; 0: never.
-    `linger`: for so long a released key is idle here, ready for the next caller of this
-    object, unless another process asks for it; 0: it is deleted at once.
+    for `acquire()` and `lock()`. Times are seconds. docs/options.md has all options,
+    with the reason for each default.
 
     Raises ConfigurationError for bad values, before any I/O. Nothing is connected until
     the first use. All threads of a process may share one instance, and should.
@@ -145,13 +129,12 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     ) -> list[Lease | None]:
         """Try once to take each of the resources; return a Lease or None for each.
 
-        In the order given; independent of each other, each with its own token, verdict
-        and validity, but with one write per master for many: the way to take hundreds.
-        None: taken, by others or by the same resource earlier in the list; or too few
-        masters could answer for it, as of one shard of a cluster, while others were
-        answered (an observer is told of each). Blocks for about a round. Raises
-        QuorumUnreachableError or ValidityExhaustedError if none was answered; then, or
-        if anything else leaves this call by exception, all are rolled back first.
+        In the order given, each with its own token, verdict and validity, and with one
+        write per master for many. None: taken, by others or by the same resource
+        earlier in the list; or too few masters could answer for it, while others were
+        answered. Blocks for about a round. Raises QuorumUnreachableError or
+        ValidityExhaustedError if none was answered; then, or if anything else leaves
+        this call by exception, all are rolled back first.
         """
         call = EachCall(
             self._driver, "acquire_each", AcquireEach, Lease, resources, ttl
@@ -174,12 +157,11 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     ) -> list[float | None]:
         """Extend each of the leases; return the validity (s) left, None where lost.
 
-        In the order given; each as by `Lease.extend` (by `ttl` s, default: its own, as
-        before), with one write per master for many. A lease that too few masters
-        extended and that is still valid is not lost: it has what is left of its old
-        validity. None, as acquire_each returns it, stays None. Blocks for about a
-        round. If an exception leaves this call, each may have been extended or not:
-        `remaining()` counts on the earlier end.
+        As `Lease.extend` (by `ttl` s, default: its own), in the order given, with one
+        write per master for many. A lease that too few masters extended and that is
+        still valid has what is left of its old validity. None stays None. Blocks for
+        about a round. If an exception leaves this call, each may have been extended or
+        not: `remaining()` counts on the earlier end.
         """
         call = EachCall(self._driver, "extend_each", ExtendEach, leases, ttl)
         result: list[float | None] = ran(call)
@@ -196,9 +178,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
 
         Each step of a `for` over it blocks until this caller is the leader, also while
         the masters are away; the body leads while `lease.is_valid`. At its end the
-        lease is released, if it is still held, and the next step waits in turn again.
-        `break`, an exception and `close()` release at once. `on_lost`: as of `acquire`;
-        with fencing `lease.fence` is the number of the term.
+        lease is released, and the next step waits in turn again. `break`, an exception
+        and `close()` release at once. `on_lost`: as of `acquire`.
         """
         if callable(resource):
             encode_resource(resource)  # which refuses it
@@ -231,12 +212,11 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
 
-        `token_hash` names it, as `holders()` shows it: each master deletes the key
-        only where its value is that token. RELEASED: a quorum is sure not to have it
-        any more, and at least one had it; GONE: no master had it; UNKNOWN: fewer than
-        a quorum answered. Blocks until all have, two round timeouts at most. The holder
-        is not asked: a kept lease is reported lost at its next renewal, a third of its
-        ttl later at the most; any other one counts on its validity until it asks.
+        `token_hash`, as `holders()` shows it: each master deletes the key only where
+        its value is that token. RELEASED: a quorum is sure not to have it any more, and
+        at least one had it; GONE: no master had it; UNKNOWN: fewer than a quorum
+        answered. Blocks until all have, two round timeouts at most. The holder is not
+        asked: a kept lease is reported lost at its next renewal.
         """
         return run(breaking(self, resource, token_hash))
 
@@ -256,10 +236,9 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     def ping(self, timeout: float = 1.0) -> tuple[MasterHealth, ...]:
         """Ask every master now whether it would vote; return one MasterHealth for each.
 
-        In configured order. It connects to those that are not connected, also where
-        they failed a moment ago, and sends each the SET of a key of its own that
-        expires at once. So a server that is frozen, read-only or without memory is seen
-        (`votes` False, and why in `last_error`), and one that has come back, too.
+        In configured order. It connects to those that are not connected, and sends each
+        the SET of a key of its own that expires at once: so a server that is frozen,
+        read-only or without memory is seen (`votes` False, and why in `last_error`).
         Blocks until all have answered, at most `timeout` s, half of it for connections.
         Raises FastRedlockError after close().
         """
@@ -271,11 +250,10 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """Close all connections; blocks for releases not yet confirmed.
 
         For 0.25 s where a master is silent. Acquires of other threads end unreachable,
-        and are rolled back. Leases are not released: release them first, or give
-        `release=True`: then all that this FastRedlock took and that the program still
-        refers to are released, in one call, also those whose `with` block is running. A
-        release that comes later opens connections of its own; every other call raises
-        FastRedlockError then.
+        and are rolled back. With `release=True` all leases that this FastRedlock took
+        and that the program still refers to are released, also those of running `with`
+        blocks. A release that comes later opens connections of its own; every other
+        call raises FastRedlockError then.
         """
         driver = self._driver
         if not release:

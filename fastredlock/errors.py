@@ -49,10 +49,8 @@ class ConfigurationError(FastRedlockError, ValueError):
 class TokenReusedError(ConfigurationError):
     """Report a token whose last release is not confirmed; the resource is not acquired.
 
-    A release of that use may still be under way, and would delete the new lock. Let
-    `new_token` return a fresh token from every call. Or try again once the servers have
-    confirmed the release, 10 s after they are connected again where it was lost.
-    Attribute: `resource`, as given.
+    That release may still be under way, and would delete the new lock. Let `new_token`
+    return a fresh token from every call. Attribute: `resource`, as given.
     """
 
     def __init__(self, resource: Resource) -> None:
@@ -136,9 +134,8 @@ class ForeignKeyError(AcquireError):
     """Report that a foreign key has the resource's name: it is no lock.
 
     Of another type than a string (WRONGTYPE), empty, or longer than any token, on so
-    many masters that no quorum is left: the resource would seem taken for ever. Rename
-    the resource, give a `key_prefix`, or delete the key. It is looked for where a
-    resource was found taken for a second and more.
+    many masters that no quorum is left. Rename the resource, give a `key_prefix`, or
+    delete the key.
     """
 
     what_happened = "a foreign key, which is no lock, stands under its name"

@@ -24,13 +24,12 @@ IS_AWAITED = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
 class Observer:
     """Be notified of what has happened; every method does nothing.
 
-    They are looked up once, by the constructor of the FastRedlock, and called after the
-    fact, never while a round is under way: by the thread that made the call, in asyncio
-    by the loop; for a lease that is kept in threads beside its keeper, or by the loop.
-    Until a method returns, this thread or loop does nothing else: be quick. An
-    exception of one is logged, the first of each FastRedlock alone, and reaches no
-    caller. What a method does with locks of the same FastRedlock is not reported, nor
-    is a call that is cancelled or interrupted.
+    They are called after the fact, by the thread that made the call, or by the loop;
+    for a lease that is kept in threads beside its keeper, or by the loop. Until a
+    method returns, this thread or loop does nothing else: be quick. An exception of one
+    is logged, the first of each FastRedlock, and reaches no caller. What a method does
+    with locks of the same FastRedlock is not reported, nor is a call that is cancelled
+    or interrupted.
 
     `resource` is as it was given, a tuple where all of several were. Times are s.
     """

@@ -1,14 +1,10 @@
 """Spans and metrics for OpenTelemetry: needs `pip install 'fastredlock[otel]'`.
 
-    locks = FastRedlock(masters, observer=Telemetry())
+locks = FastRedlock(masters, observer=Telemetry())
 
-The names of masters and errors are those of the semantic conventions
-(https://opentelemetry.io/docs/specs/semconv/). No span and no metric is one of a
-database call: most of a long acquire is waiting for others.
-
-An observer is given a resource, not a lease. So the spans of the with blocks around
-the caller are in its context (`contextvars`). Where a lease is released, or its loss
-found, outside of that, the block of the resource that was entered last is meant.
+An observer is given a resource, not a lease. So the spans of the with blocks around the
+caller are in its context (`contextvars`). Where a lease is released, or its loss found,
+outside of that, the block of the resource that was entered last is meant.
 
 The SDK takes longer for a span than a lock does. So a call only notes what has ended,
 when, and in which context; a thread makes the spans and records the metrics of that a

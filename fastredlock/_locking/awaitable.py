@@ -46,9 +46,7 @@ def marked_coroutine(function: Returning) -> Returning:
 class Lease(BaseLease):
     """Hold one grant of a resource until it is released or its validity is over.
 
-    Any task of its loop may use it, not only the one that took it. In `async with` it
-    is released on leaving, with LeaseLostError if it was lost before, unless the body
-    raised: then the body's error is raised.
+    As `fastredlock.Lease`, for any task of its loop, and for `async with`.
     """
 
     __slots__ = ()
@@ -64,9 +62,7 @@ class Lease(BaseLease):
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, float]:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
-        Waits for one round. Raises LeaseLostError if the lease is over (stop the work),
-        NotExtendedError if too few masters confirmed and it is still valid (for
-        its `remaining`). Never re-creates a lost key. Cancelled, it may
+        Waits for one round; as `fastredlock.Lease.extend` otherwise. Cancelled, it may
         have been extended or not: `remaining()` counts on the earlier end.
         """
         return ExtendCall(self, ttl)
@@ -76,9 +72,8 @@ class Lease(BaseLease):
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
         """Delete our key on every master, and only ours; return how that ended.
 
-        Waits for one round. A lease that is gone already is no error: GONE. UNKNOWN may
-        be tried again, and is sent by itself to masters that reconnect. Cancelled, it
-        is sent all the same; how it ended is then UNKNOWN.
+        Waits for one round; as `fastredlock.Lease.release` otherwise. Cancelled, it is
+        sent all the same; how it ended is then UNKNOWN.
         """
         raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
@@ -113,13 +108,7 @@ class Lease(BaseLease):
 class Lock(BaseLock):
     """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`.
 
-    It may be entered any number of times, also by several tasks at once: each entry has
-    a lease of its own, and they exclude each other like any two callers. One that is
-    inside another of the same resource and task raises ReentryError. A block of an
-    `async with` may be left by any task; one that was entered otherwise by the same
-    one, or by another one if no other entry is outstanding.
-
-    As a decorator it is held for the length of each call.
+    As `fastredlock.Lock`, for tasks in the place of threads.
     """
 
     __slots__ = ()

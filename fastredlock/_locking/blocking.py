@@ -101,12 +101,10 @@ class Lock(BaseLock):
     """Hold a resource for the length of a with block; made by `FastRedlock.lock`.
 
     It may be entered any number of times, also by several threads at once: each entry
-    has a lease of its own, and they exclude each other like any two callers. One that
-    is inside another of the same resource and caller raises ReentryError. A block of a
-    with statement may be left by any thread; one that was entered otherwise by the same
-    one in the same context, or by another one if no other entry is outstanding.
-
-    As a decorator it is held for the length of each call.
+    has a lease of its own. A block of a with statement may be left by any thread; one
+    that was entered otherwise by the same one in the same context, or by another one if
+    no other entry is outstanding. As a decorator it is held for the length of each
+    call.
     """
 
     __slots__ = ()

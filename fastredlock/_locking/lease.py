@@ -89,9 +89,8 @@ class BaseLease(LeaseFields):
     def fence(self) -> int:
         """The number of this grant, with `fencing=True`; it grows with each grant.
 
-        A storage that refuses a write with a smaller number than it has seen refuses
-        what a paused holder writes late. Raises AttributeError without the option, and
-        for a lease that was adopted without its number.
+        Raises AttributeError without the option, and for a lease that was adopted
+        without it.
         """
         fence = self._round.fence
         if fence is None:
@@ -137,9 +136,8 @@ class BaseLease(LeaseFields):
     def remaining(self) -> float:
         """Return the validity left in s, 0.0 when it is over; does not block.
 
-        Sound against every delay of this process, because drift and the time of the
-        round are taken off and the clock goes on during suspend. It is no fence: a
-        command sent after asking may arrive after it is over.
+        Drift and the time of the round are taken off. It is no fence: a command sent
+        after asking may arrive after it is over.
         """
         if self._round.generation != self._driver.fork_generation():
             return 0.0  # a forked child has none of its parent's leases
@@ -186,8 +184,7 @@ class BaseLease(LeaseFields):
         """Renew it from now on, until it is released or nobody refers to it any more.
 
         True: without a bound; a number: for so many s at most; False: no longer. It
-        does not block. `on_lost(lease, error)` is called once where it is lost; inside
-        of an `async with` the task that entered it is cancelled as well. Raises
+        does not block. `on_lost(lease, error)` is called once where it is lost. Raises
         LeaseLostError if it is over already, ConfigurationError if its ttl is too short
         to be renewed in time.
         """

@@ -109,11 +109,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
 
         `FASTREDLOCK_MASTERS` has their URLs, with commas, else the TOML file that
         `FASTREDLOCK_CONFIG` names, which may have more options; those given here come
-        first. Both are read now, and nothing is connected until the first use: for the
-        head of a module. Raises ConfigurationError where there are no masters, so a
-        program ends at its start and not at its first lock; where it is only imported,
-        as in a build, any URL will do. Under pytest none is needed before a test takes
-        a lock (by the fixture `redlock_memory`), nor in `in_memory()`.
+        first. Both are read now, and nothing is connected until the first use. Raises
+        ConfigurationError where there are no masters; under pytest and in `in_memory()`
+        none are needed.
         """
         in_memory = not isinstance(cls._new_driver, type)
         return cls(resource=resource, **from_environment(options, in_memory))
@@ -144,24 +142,18 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     ) -> AnyLock:
         """Return a context manager that holds the resource, or raises on entering.
 
-        As `acquire`, with ResourceTakenError instead of None: the body never runs
-        without the lock. It may be made once and entered any number of times, by
-        several threads or tasks at once; each entry has a lease of its own, and those
-        of the same resource wait for each other.
+        As `acquire`, with ResourceTakenError instead of None. It may be entered any
+        number of times, by several threads or tasks at once; each entry has a lease of
+        its own, and those of the same resource wait for each other. A block inside
+        another of the same resource and caller raises ReentryError. With
+        `reentrant=True` it joins that one, and extends its lease where it asks for more
+        `ttl` than is left.
 
-        A block inside another of the same resource and caller raises ReentryError where
-        it would wait for itself. With `reentrant=True` it joins that one: it has its
-        lease, and leaves it held; where it asks for more `ttl` than is left, the lease
-        is extended.
-
-        As a decorator of functions and methods (of coroutine functions, with asyncio)
-        it is held for each call; `resource` may then be a function, which is called
-        with the arguments of the call. With `skip=True` a call that finds it taken
-        after the `timeout` is skipped, and returns None. Left before `at_least` s are
-        over, it stays taken.
-
-        With asyncio the task that runs the body is cancelled where a lease that is kept
-        is lost, and LeaseLostError leaves the block.
+        As a decorator it is held for each call; `resource` may then be a function,
+        which is called with the arguments of the call. With `skip=True` a call that
+        finds it taken after the `timeout` returns None. Left before `at_least` s are
+        over, it stays taken. With asyncio, the task that runs the body is cancelled
+        where a kept lease is lost, and LeaseLostError leaves the block.
         """
         if unknown:
             raise unexpected("lock", unknown)
@@ -185,12 +177,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """Return a context manager that holds one of `permits` slots of the resource.
 
         As `lock`, which it is for each slot: at most so many hold it at a time, over
-        all processes, and a dead holder's slot is free again after its ttl. The lease
-        has the number of its slot, `slot`, from 0. Clients with different `permits`
-        never exceed the largest. With `skip=True`, as a decorator, a call that finds
-        all taken after the `timeout` is skipped.
-
-        A block inside another takes a second slot, so it may wait for itself.
+        all processes. The lease has the number of its slot, `slot`, from 0. Clients
+        with different `permits` never exceed the largest. A block inside another takes
+        a second slot, so it may wait for itself.
         """
         if unknown:
             raise unexpected("semaphore", unknown)
@@ -209,8 +198,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """Return a context manager that lets at most `permits` begin in any `per` s.
 
         Over all processes. Entering it takes a permit, or raises ResourceTakenError
-        where there is none within `timeout` s; leaving it does nothing, and nothing is
-        released: a slot is free again when its window is over. It raises
+        where there is none within `timeout` s; leaving it does nothing. Raises
         ConfigurationError, with the least that would do, where the window is shorter
         than a round may take. As a decorator, each call takes one.
         """
@@ -246,9 +234,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """Return the lease of the block of the resource that this caller is in.
 
         The caller is a thread, a greenlet or a task; the block, a with statement that
-        has not ended. In a decorated function: the lease of its call, so that it can
-        `check()`. Of a semaphore: that of the slot of the innermost block. Does no I/O.
-        Raises LeaseLostError where there is no such block, or none any more.
+        has not ended, or a decorated call. Of a semaphore: that of the innermost block.
+        Does no I/O. Raises LeaseLostError where there is no such block, or none any
+        more.
         """
         lease: AnyLease = current_lease(self._driver, resource)
         return lease
@@ -264,9 +252,9 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O, and is not awaited. It can be released and extended (by `ttl`, s);
-        nothing is known of its validity before the first extend, so `remaining()` is
-        0.0 until then. A lease of acquire_all has a tuple of resources: pass that.
-        `fence`: its number, with fencing, which the masters are not asked for.
+        `remaining()` is 0.0 until its first extend. A lease of acquire_all has a tuple
+        of resources: pass that. `fence`: its number, with fencing, which the masters
+        are not asked for.
         """
         driver, settings = self._driver, self._driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)

@@ -187,10 +187,8 @@ class SameServerAllowed(tuple[object, ...]):
 def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
     """Return one checked endpoint per master, in the caller's order.
 
-    Each master is a `redis://`, `rediss://` or `unix://` URL, a `(host, port)` pair, a
-    dict of redis-py keyword arguments, or a redis-py client (its settings are copied).
-    Does no I/O and changes nothing it is given. Raises `ConfigurationError`, which
-    names the position and the values allowed, and never a password.
+    Does no I/O. Raises `ConfigurationError`, which names the position and the values
+    allowed, and never a password.
     """
     _refuse_single_master(masters)
     given = tuple(islice(masters, MAX_MASTERS + 1))

@@ -1,9 +1,7 @@
 """redlock-py 1.0.8 on fastredlock: `from fastredlock.compat.redlock import Redlock`.
 
 Same keys, same 22 letters and digits for a token, times in ms, `False` for a lock that
-others hold. Other than the library, it returns a lock that a quorum granted although
-another server is down, draws a fresh token from the kernel for every try, does not
-sleep after the last one, and measures with a clock that nobody sets.
+others hold. What differs is in docs/migration/redlock-py.md.
 """
 
 from __future__ import annotations

@@ -18,11 +18,8 @@ class LocalCluster(Service):
 
     Block until all of them agree, which takes some seconds. `url` is for FastRedlock.
     `servers` are LocalMasters: to pause, stop, start and resume one. A failover begins
-    `node_timeout` s after a primary has stopped to answer. `server` and `options` are
-    those of LocalMasters.
-
-    All are gone after `close()`, after the `with` block, or when this process ends.
-    Raise FileNotFoundError and RuntimeError as LocalMasters.
+    `node_timeout` s after a primary has stopped to answer. The end, the errors,
+    `server` and `options` are those of LocalMasters.
     """
 
     def __init__(

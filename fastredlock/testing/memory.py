@@ -209,13 +209,11 @@ class MemoryLocks(BaseMemoryLocks, FastRedlock):
 def in_memory(*, auto_advance: bool = False) -> Iterator[MemoryMasters]:
     """Run every FastRedlock of this process in memory while the block runs.
 
-    Those that block and those that are awaited, made before or in the block, those of
-    a module's head, their decorators, and the replaced libraries of
+    Of both kinds, made before or in the block, and the replaced libraries of
     `fastredlock.compat`. Two that name the same master (address and database) contend
     for the same keys. Yields the `MemoryMasters` of all, empty; `auto_advance` as
-    there. Logins and TLS are not used, and our release runs in place of a
-    `release_script`. Leases from before remain on their real masters. One block at a
-    time: FastRedlockError.
+    there. Leases from before remain on their real masters. One block at a time:
+    FastRedlockError.
     """
     if FastRedlock._new_driver is not Driver:
         raise FastRedlockError("in_memory() is in use already: one block at a time")

@@ -152,13 +152,11 @@ class Aioredlock(Refusing):
     ) -> Lock:
         """Return a Lock for `lock_timeout` s, or one that is extended until released.
 
-        Without a timeout it is extended in time for as long as it, or its manager, is
-        referred to. LockError: such a time is shorter than an extension may take.
-        With the identifier of one that is held, that is extended; leave it out where
-        you can: a release of another lock with it, even of another process, that
-        arrives late deletes this one. Raises LockAcquiringError if others hold it
-        after all tries, LockRuntimeError if fewer than a quorum of the masters could
-        answer the last one, or a release with this identifier is not confirmed.
+        LockError: such a time is shorter than an extension may take. With the
+        identifier of one that is held, that is extended; a release with it that arrives
+        late deletes this one. Raises LockAcquiringError if others hold it after all
+        tries, LockRuntimeError if fewer than a quorum of the masters could answer the
+        last one, or a release with this identifier is not confirmed.
         """
         ttl = self._ttl_of(lock_timeout)
         if lock_timeout is None and type(self).extend is not Aioredlock.extend:

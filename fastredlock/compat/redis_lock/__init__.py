@@ -80,13 +80,9 @@ class Lock(Refusing):
     """Take a lock as python-redis-lock's does; see its documentation for the options.
 
     `expire` is in whole s, None leaves the key until it is released; `signal_expire` is
-    in ms. With `auto_renewal` it is renewed in time, whatever the interval of a
-    subclass. Raises ConfigurationError for a client that cannot be copied.
-
-    Leave `id` out, and it is drawn anew after every try or release that was not
-    confirmed. One that is given cannot be: a release that arrives late, of this process
-    or of another with the same id, deletes the lock taken with it since. A use that
-    this process knows of is refused: `acquire` raises ConnectionError then.
+    in ms. Raises ConfigurationError for a client that cannot be copied. Leave `id` out:
+    a release that arrives late deletes the lock taken with the same one since, and a
+    use that this process knows of is refused (`acquire` raises ConnectionError).
     """
 
     _NOT_RUN = frozenset(
