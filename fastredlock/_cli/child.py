@@ -1,21 +1,16 @@
 """The command that `fastredlock run` runs: started, watched, ended with the lock.
 
-It is in the foreground of the terminal where this process is, in the same process
-group: Ctrl-C, Ctrl-Z and what is typed reach it as if there were no lock. Elsewhere it
-leads a group of its own; there it may do so by itself (timeout), so each signal asks. A
-signal that ends it is sent to that whole group. A shell may then end before what it has
-started, so the lock is kept until the group is empty: no new process gets its id before
-(fork() of POSIX). On Linux the orphans become children of this process, so each is
-reaped, and its end wakes us. What a command that ends by itself leaves in the
-background is not waited for. On Linux the command is killed where this process is
-(SIGKILL, no memory): nobody would renew the lock.
+docs/command-line.md has what a user sees of groups and signals. A group may live on
+when its leader has ended, so the lock is kept until the group is empty: no new process
+gets its id before (fork() of POSIX). On Linux the orphans become children of this
+process, so each is reaped, and the command is killed where this process is (SIGKILL, no
+memory): nobody would renew the lock.
 
-Signals: before, while this process waits for the lock, each of them raises
-`Interrupted`, which takes the acquire back. From `hold` on they are blocked, in all
-threads, and taken one by one by `next`: so none is lost between two steps, none runs a
-handler in the middle of one, and who has sent it is known. One that was ignored at the
-start (nohup, a job in the background of a script) is left alone, and its command
-ignores it, too. One that stops us stops the command first, for it must not work alone.
+Signals: while this process waits for the lock, each of them raises `Interrupted`, which
+takes the acquire back. From `hold` on they are blocked, in all threads, and taken one
+by one by `next`: so none is lost between two steps, none runs a handler in the middle
+of one, and who has sent it is known. One that was ignored at the start is left alone.
+One that stops us stops the command first, for it must not work alone.
 """
 
 from __future__ import annotations

@@ -1,16 +1,11 @@
 """A service of Redis Sentinel: which server is its primary, asked for each connection.
 
-Theory of operation. A connection that is to be opened asks the sentinels for the
-address, in the thread of its look-up (src_cython/master/lookup.pyx); nothing else does.
-So a failover is noticed where a connection ends, and by a reply that only a replica
-gives (READONLY), which ends it: then the address is asked for anew. The answer may be
-out of date, of a sentinel that was cut off: so the handshake refuses a replica.
-
-redis-py speaks to the sentinels; of its objects none is kept between two questions, so
-there is nothing to be closed, and a forked child shares no socket. Its timeouts are of
-one recv(2) each, and hiredis makes a list as long as a reply announces. So its sockets
-are bounded here, and its parser of Python reads them: a sentinel that answers by drops,
-or without an end, is one that does not answer.
+docs/endpoints-inside.md has the theory. A connection that is to be opened asks the
+sentinels for the address, in the thread of its look-up (src_cython/master/lookup.pyx);
+nothing else does. redis-py speaks to them; of its objects none is kept between two
+questions. Its timeouts are of one recv(2) each, and hiredis makes a list as long as a
+reply announces. So its sockets are bounded here, and its parser of Python reads them: a
+sentinel that answers by drops, or without an end, is one that does not answer.
 """
 
 from __future__ import annotations

@@ -6,15 +6,10 @@ rolled back by the engine before anything else), a float is slept (s). It reads 
 and no socket: the times it needs are in the closed round.
 
 Where it would wait, two things are looked at first. **Keys that are no locks**, another
-use of a resource's name, would be taken for ever. The reply to a SET that finds a key
-has no more, so a resource that was found taken is looked at once a second has passed,
-at the end of a failed attempt, and again every ten seconds: a round of INSPECT, which
-costs a lock that is merely contended nothing to speak of. A list, a hash, an empty
-string and one that is longer than any token are no locks. Any other string may be
-another client's token; of one without expiry a warning is logged once.
-
-**A block of the caller's own** is not waited for, for it would wait for itself: see
-`blocks`. That is looked at where a first try was not won.
+use of a resource's name, would be taken for ever. So a resource that was found taken is
+looked at once a second has passed, at the end of a failed attempt, and again every ten
+seconds: a round of INSPECT. **A block of the caller's own** is not waited for, for it
+would wait for itself: see `blocks`.
 """
 
 from __future__ import annotations
@@ -74,15 +69,12 @@ def attempts(
 ) -> Iterator[Round | float]:
     """Yield rounds to run and delays to sleep, until one is won or time is up.
 
-    The arguments of the call are checked before anything is yielded. `first` is the
-    round of the first attempt where it was run already. The last round
-    yielded is the outcome: won, or taken at the end of the timeout.
-    Raises QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in
-    a row (None: never, nor while the masters announce that it passes within the
-    timeout) or when the timeout ends so, ValidityExhaustedError at once,
-    ForeignKeyError where the key was taken for a second and proves to be no lock,
-    TokenReusedError where nothing was sent because a given token's use is not settled,
-    and ReentryError where the caller would wait for itself.
+    `first` is the round of the first attempt where it was run already. The last round
+    yielded is the outcome: won, or taken at the end of the timeout. Raises
+    QuorumUnreachableError after `retry.unreachable_tries` unreachable rounds in a row
+    (None: never, nor while the masters announce that it passes within the timeout) or
+    when the timeout ends so, and at once ValidityExhaustedError, ForeignKeyError,
+    TokenReusedError (a given token's use is not settled) and ReentryError.
     """
     return Attempts(driver, call, first).steps(first)
 

@@ -275,11 +275,10 @@ class Body:
     """The body of an `async with`: its task is cancelled where the lease is lost.
 
     In the way of `asyncio.timeout`: a cancellation that others asked for stays one, and
-    of nested blocks each takes back its own.
-
-    The body of an async generator waits at its `yield` while its consumer, the same
-    task, works. There the cancellation comes up in the consumer, and reaches the body
-    as GeneratorExit where the consumer closes the generator (`contextlib.aclosing`).
+    of nested blocks each takes back its own. The body of an async generator waits at
+    its `yield` while its consumer, the same task, works: the cancellation comes up
+    there, and reaches the body as GeneratorExit where the consumer closes it
+    (`contextlib.aclosing`).
     """
 
     __slots__ = ("_before", "_is_cancelled", "_is_over", "_resource", "_task")

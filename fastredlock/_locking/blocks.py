@@ -1,14 +1,13 @@
 """Blocks that were entered and not left: whose they are.
 
 An acquire inside a block of the same resource and caller would wait for itself. A block
-is the caller's own if two things are so: this context (`contextvars`) is in it, and the
-same task, greenlet or thread has entered it. A child task and `asyncio.to_thread` have
-a copy of the context, and are other callers; a thread of a pool that is given the next
-request has another context; a generator has that of whoever runs it. What the two
-cannot know, a block that was entered in another context, is waited for in turn.
+is the caller's own if this context (`contextvars`) is in it, and the same task,
+greenlet or thread has entered it. A child task and `asyncio.to_thread` are other
+callers; a thread of a pool that is given the next request has another context. A block
+that was entered in another context is waited for in turn.
 
-The entries are counted, as those of a threading.RLock: the last block to be left
-releases the lease. The core notes them (src_cython/calls/fields.pyx).
+The entries are counted, as those of a threading.RLock. The core notes them
+(src_cython/calls/fields.pyx).
 """
 
 from __future__ import annotations

@@ -2,17 +2,14 @@
 
 A keeper asks `Keeping` (renewals.py) what is due, runs the renewals and reports losses:
 `BaseKeeper`. That of a FastRedlock that blocks does so in a thread, while something is
-kept, that of an awaitable one by a timer of its loop. (The one of masters in memory is
-in testing/.) Each holds the driver and leases by weak references.
+kept, that of an awaitable one by a timer of its loop. Each holds the driver and leases
+by weak references.
 
 Foreign code (`on_lost`, an observer, the handlers of logs) may take any time, and raise
-anything, SystemExit included. So a keeper calls none of it: it appends the call to
-`Calls`, after every lease of that pass counts as lost, and others make it, one after
-the other: a thread for losses and one for all else, or the event loop after the
-keeper's timer. A call is a function of ours with one argument. It logs what foreign
-code raises, and raises it again. A function that already waits with the same argument
-is not appended again, so what waits is bounded by the number of kept leases, however
-slow a call is.
+anything. So a keeper calls none of it: it appends the call to `Calls`, after every
+lease of that pass counts as lost, and others make it (docs/keeping.md). A function that
+already waits with the same argument is not appended again, so what waits is bounded by
+the number of kept leases.
 """
 
 from __future__ import annotations

@@ -220,12 +220,9 @@ class BaseLease(LeaseFields):
     ) -> Round:
         """Return the round to run; the caller takes `extension` out of `under_way`.
 
-        Not by hand, a kept lease is extended as well: by what it is kept for at least.
-
-        It does so however the call ends, so that object is the caller's own: an
-        interrupt in here must not leave one behind, which would bound all later ones.
-        It does so by one call into C: an interrupt would come before the first line of
-        any other.
+        By one call into C, however the call ends: an interrupt must not leave one
+        behind, which would bound all later ones. Not by hand, a kept lease is extended
+        as well: by what it is kept for at least.
         """
         driver = self._driver
         terms = self._asked() if ttl is None else driver.settings.terms(ttl)

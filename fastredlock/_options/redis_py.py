@@ -1,20 +1,17 @@
 """redis-py's names for its settings, and how they are read from one of its clients.
 
 redis-py, and valkey-py, which was made of it and has the same names, are recognised by
-their shape and never imported: a caller that passes a client has imported it already,
-and others do not pay for it. A client's settings are copied; its sockets, pool and
+their shape and never imported. A client's settings are copied; its sockets, pool and
 callbacks are not.
 
 A class of a user may put a prefix before keys, or connect elsewhere: then the locks of
 redis-py that use it, and those of fastredlock, would not exclude each other. Where
 something else than redis-py sends its commands, a copy of the client sends the SET of
-this lock to a connection that records it, which needs no I/O. A client whose SET comes
-out as it went in (a class that logs, counts or guards) is allowed. One that changes the
+this lock to a connection that records it, which needs no I/O. A client that changes the
 key is refused, but by redis-py's Lock, which locks the key that was recorded.
 
 A client on one connection may have selected another database, which is nowhere in its
-settings: so this connection is asked, by FastRedlock when it is made, by the replaced
-libraries before each acquire. One that breaks is opened anew as the settings say.
+settings: so this connection is asked.
 """
 
 from __future__ import annotations

@@ -35,15 +35,13 @@ class MasterVote(NamedTuple):
     """Hold the vote of one master in one round.
 
     `master` is its name without user or password; `text` the error reply or the reason
-    of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write
-    of the round to this answer, None without one. The last four are filled by
-    `holders()` alone: `token_hash` (first 16 hex digits of the token's SHA-256, None
-    if nobody holds the resource there, or the value there is no token: then `text`
-    describes it, as it does a lock of SETNX), `remaining_ms` (until the key expires
-    there, -1 for a key without expiry, -2 for none), `waiting` (how many processes wait
-    in turn: the queue of a resource is kept by one of the masters, None where it is not
-    known) and `owner` (which the holder gave, host:pid by default; None where its token
-    names none).
+    of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write of
+    the round to this answer, None without one. The last four are filled by `holders()`
+    alone: `token_hash` (first 16 hex digits of the token's SHA-256; None if nobody
+    holds the resource there, or if the value is no token: then `text` describes it),
+    `remaining_ms` (-1 for a key without expiry, -2 for none), `waiting` (how many
+    processes wait in turn, None where it is not known) and `owner` (which the holder
+    gave, None where its token names none).
     """
 
     master: str

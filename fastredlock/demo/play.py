@@ -1,14 +1,12 @@
 """Play the demo: several processes increment one counter, without and with the lock.
 
-Theory of operation.  The workers are a pool of spawned processes.  With the demo they
-share one array: whether they are to end, the counter, how many increments each has
-done.  An increment reads the counter, waits, and writes it: another worker between
-these steps loses its update.  The array has no name, so that no file is left behind.
+The workers are a pool of spawned processes, which share one array: whether they are to
+end, the counter, how many increments each has done. An increment reads the counter,
+waits, and writes it: another worker between these steps loses its update.
 
-The demo waits in `Demo._run` alone.  The signals that end it are blocked, and looked
-for there, so that none comes between two steps.  The workers inherit that: Ctrl-C
-reaches them, too, and the demo ends them in order.  Where it was killed, they end
-by themselves.
+The demo waits in `Demo._run` alone. The signals that end it are blocked, and looked for
+there, so that none comes between two steps. The workers inherit that: Ctrl-C reaches
+them, too, and the demo ends them in order. Where it was killed, they end by themselves.
 """
 
 from __future__ import annotations

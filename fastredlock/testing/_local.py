@@ -1,12 +1,11 @@
 """Start private Redis or Valkey servers for tests, demos and benchmarks.
 
-Theory of operation: how nothing is left behind.  The servers are children of this
+Theory of operation: how nothing is left behind. The servers are children of this
 process, in the process group of one more child, the keeper: a small shell that waits
 for the end of its standard input, a socket whose other end, the leash, only this
-process holds.  `close()` shuts the leash; so does the kernel, however this process
-dies, SIGKILL included.  Then the keeper removes the folder and kills its group.  It
-starts before the folder exists.  PR_SET_PDEATHSIG would leave the folder behind, and
-fires when the *thread* that started the servers ends.
+process holds. `close()` shuts the leash; so does the kernel, however this process dies.
+Then the keeper removes the folder and kills its group. PR_SET_PDEATHSIG would leave the
+folder behind, and fires when the *thread* that started the servers ends.
 """
 
 from __future__ import annotations

@@ -1,12 +1,10 @@
 """A model of one master: commands as lists of words and a time in, replies out.
 
 It has the commands that we send, and that our scripts call, and no others, no clock and
-no socket: around it `MemoryMasters` have a virtual clock, and the simulator of
-tests/sim delays, restarts and losses. A connection is any object; pushes are taken with
-`pushes.take`. A test compares all of it with real servers.
-
-Scripts run as they ship: one runtime of Lua runs those of all models, each compiled
-once. `redis` is an argument of a script, and has the keys of its model.
+no socket. A connection is any object; pushes are taken with `pushes.take`. A test
+compares all of it with real servers. Scripts run as they ship: one runtime of Lua runs
+those of all models, each compiled once; `redis` is an argument of a script, and has the
+keys of its model.
 
 A server that refuses writes (disk, replicas, memory) refuses only the first one of a
 script: behind it the script must go on (redis/src/script.c, SCRIPT_WRITE_DIRTY).

@@ -1,10 +1,8 @@
 """Start a primary, its replicas, and the sentinels that watch it, for tests.
 
-Theory of operation: how a server is cut off. Each server replicates as a user of its
-own, the sentinels log in as one of theirs, and clients as the default user, which has a
-password: else whoever is locked out would be that. A server that is cut off locks the
-others out and ends their connections, and goes on to serve its clients: as behind a
-network that has fallen into two.
+Each server replicates as a user of its own, the sentinels log in as one of theirs, and
+clients as the default user, which has a password. A server that is cut off locks the
+others out and ends their connections, and goes on to serve its clients.
 """
 
 from __future__ import annotations

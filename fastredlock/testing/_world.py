@@ -1,15 +1,12 @@
 """The world of masters in memory: servers, their clients, and the clock of all.
 
-Theory of operation. The clock never moves by itself. A call takes no time: its bytes
-are handed over until nobody has any more (`settle`). `advance` moves the clock from one
-moment at which something is due to the next, and settles at each: timers of rounds,
-renewals of leases that are kept, delays between attempts. A call that has to wait (the
-resource is taken, a quorum is missing) waits for another thread or task that releases,
-or that moves the clock. Where all of them wait here (`is_alone`), after PATIENCE of
-real time, and with `auto_advance` always, it moves the clock itself.
-
-The engines are those that ship, driven by hand: what a socket would carry is handed
-over here, in order, in no time. Nothing is decided here.
+Theory of operation. The clock never moves by itself, and a call takes no time: its
+bytes are handed over until nobody has any more (`settle`). `advance` moves the clock
+from one moment at which something is due to the next, and settles at each. A call that
+has to wait waits for another thread or task that releases, or that moves the clock.
+Where all of them wait here (`is_alone`), after PATIENCE of real time, and with
+`auto_advance` always, it moves the clock itself. The engines are those that ship,
+driven by hand.
 
 One lock (`changed`) guards all of it. `on_lost` is called outside of it.
 """

@@ -40,9 +40,9 @@ def _thread_local(base: type) -> type:
 class Script:
     """A script of redis-py's Lock, such as `lua_extend`, of the text LUA_EXTEND_SCRIPT.
 
-    Users set them, on a lock or a class (RedBeat does); what they set is run, by their
-    client. Ours is registered when somebody reads it, for hooks of a subclass that call
-    it, and does no I/O: the engine has scripts of the same meaning.
+    What users set, on a lock or a class (RedBeat does), is run by their client. Ours is
+    registered when somebody reads it, for hooks of a subclass that call it, without
+    I/O.
     """
 
     def __set_name__(self, owner: type, name: str) -> None:

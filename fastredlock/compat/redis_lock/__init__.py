@@ -1,14 +1,11 @@
 """python-redis-lock 4.0.1 on fastredlock: one import, and the same lock.
 
-    from fastredlock.compat.redis_lock import Lock
+from fastredlock.compat.redis_lock import Lock
 
 Same keys, values and signal lists, so that waiters of either library are woken by
-releases of the other. The lock is taken, extended and released on connections of our
-own; the client that is passed waits for signals, reads the owner's id, and deletes the
-locks of others (`reset`, `reset_all`). For Django: `redis_lock.django_cache`.
-
-The library has a thread for each lock that is renewed, and logs what that does. People
-search for these lines, so they are those of the library.
+releases of the other; and its lines of the log, for which people search. The client
+that is passed waits for signals, reads the owner's id, and deletes the locks of others
+(`reset`, `reset_all`). For Django: `redis_lock.django_cache`.
 """
 
 from __future__ import annotations

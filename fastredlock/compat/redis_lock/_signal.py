@@ -2,13 +2,11 @@
 
 A release leaves one element in a list that lives for `signal_expire` ms; a waiter pops
 it (BLPOP) and tries again. The push belongs into the script that deletes the key: as a
-command of its own it would be lost with a process that dies in between, or after the
-roll-back of a try whose reply came too late, and a waiter of the old library that has
-no timeout would then wait for ever. The same script notifies the queue in which the
-callers of FastRedlock wait; their releases push no signal, so that a waiter of ours
-looks again every 0.25 s while one of them holds the lock.
-
-BLPOP, and the keys of others that `reset` deletes, are the client's work.
+command of its own it would be lost with a process that dies in between, and a waiter of
+the old library would then wait for ever. The same script notifies the queue in which
+the callers of FastRedlock wait; their releases push no signal, so a waiter of ours
+looks again every 0.25 s while one of them holds the lock. BLPOP, and the keys of others
+that `reset` deletes, are the client's work.
 """
 
 from __future__ import annotations
