@@ -10,7 +10,6 @@ from ._local import LocalMasters, Service, command
 
 SLOTS = 16384
 _FAILOVER_TIMEOUT = 6.0  # s, of one that is given up: CLUSTER_MF_TIMEOUT, 5 s
-_BUS_OFFSET = 10_000  # of the cluster bus: behind the ports of servers
 
 
 class LocalCluster(Service):
