@@ -37,7 +37,8 @@ class Faults:
     client at a time, the next ones when it has read those (unix sockets) or has
     them in its buffer (TCP). `cut_down_after`:
     so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
-    "close" or "half-close". `closes_accepted`: new connections are closed at once.
+    "reset once" (and no fault any more), "close" or "half-close". `closes_accepted`:
+    new connections are closed at once.
     """
 
     delay: float = 0.0
@@ -288,7 +289,9 @@ class Proxy:
         if self.faults.at_cut == "half-close":
             self._half_close(flow)
         elif self.faults.at_cut != "hold":
-            self._end(flow, with_rst=self.faults.at_cut == "reset")
+            self._end(flow, with_rst=self.faults.at_cut.startswith("reset"))
+        if self.faults.at_cut == "reset once":
+            self.faults = Faults()
 
     def _half_close(self, flow: _Flow) -> None:
         flow.is_half_closed = True

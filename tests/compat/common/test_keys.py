@@ -116,7 +116,8 @@ def test_library_and_fastredlock_with_the_prefix_of_its_row_exclude_each_other(
     row: Row, module: str, lock: Any, urls: list[str], servers: Servers
 ) -> None:
     used = 1 if row.is_one else 3
-    with FastRedlock(urls[:used], key_prefix=row.prefix) as locks:
+    options: Any = {"key_prefix": row.prefix, "round_timeout": 2}
+    with FastRedlock(urls[:used], **options) as locks:
         assert lock.take()
         assert sum(server.exists(row.key) for server in servers[:used]) > used // 2
         assert locks.acquire(KEY, timeout=0) is None
@@ -133,10 +134,10 @@ def test_library_beside_another_key_or_three_masters_excludes_nobody_as_the_page
     assert lock.take()
     if row.prefix:
         with FastRedlock(urls[:1] if row.is_one else urls[:3]) as locks:
-            assert locks.acquire(KEY, timeout=0) is not None
+            assert locks.acquire(KEY, timeout=8) is not None
     if row.is_one:
         with FastRedlock(urls[:3], key_prefix=row.prefix) as locks:
-            assert locks.acquire(KEY, timeout=0) is not None
+            assert locks.acquire(KEY, timeout=8) is not None
 
 
 # --- the warning ----------------------------------------------------------------------

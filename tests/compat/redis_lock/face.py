@@ -30,9 +30,9 @@ class Face(face.Face):
     def lock(self, **options: Any) -> Any:
         return self.Lock(self.default_client, KEY, **options)
 
-    def hasty(self) -> Any:
+    def hasty(self, expire: float = 1) -> Any:
         cls: Any = type("HastyLock", (Hasty, self.Lock), {})
-        return cls(self.default_client, KEY, expire=1, auto_renewal=True)
+        return cls(self.default_client, KEY, expire=expire, auto_renewal=True)
 
     def value(self) -> Any:
         return self.server.get(LOCK)

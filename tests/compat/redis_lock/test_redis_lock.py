@@ -390,22 +390,25 @@ def test_renewal_is_set_up_as_documented(face: Face) -> None:
 
 
 def renewed(face: Face) -> bool:
-    face.server.pexpire(LOCK, 400)
-    return wait_until(lambda: face.server.pttl(LOCK) > 800)
+    """Return whether its time left grows again, of a lock of 3 s."""
+    face.server.pexpire(LOCK, 2200)
+    return wait_until(lambda: face.server.pttl(LOCK) > 2500)
 
 
+@pytest.mark.slow
 def test_renewal_keeps_the_lock_and_is_one_alone(face: Face) -> None:
-    with face.hasty() as lock:
+    with face.hasty(3) as lock:
         assert renewed(face)
         with pytest.raises(face.AlreadyStarted, match=r"^Lock refresh thread already"):
             lock._start_lock_renewer()
 
 
+@pytest.mark.slow
 def test_renewal_ends_when_the_lock_is_garbage(
     face: Face, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.DEBUG, "redis_lock")
-    lock = face.hasty()
+    lock = face.hasty(3)
     assert lock.acquire(timeout=100)  # longer than `expire`
     assert renewed(face)
     del lock
@@ -416,9 +419,10 @@ def test_renewal_ends_when_the_lock_is_garbage(
 
 
 @their_thread_may_die
+@pytest.mark.slow
 def test_lock_that_was_lost_while_renewed_can_be_acquired_again(better: Face) -> None:
     """Theirs sets the key, then raises AlreadyStarted: nobody can have it any more."""
-    lock = better.hasty()
+    lock = better.hasty(3)
     lock.acquire()
     better.server.delete(LOCK)
     thread = lock._lock_renewal_thread
