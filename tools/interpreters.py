@@ -68,13 +68,21 @@ def asked(python: str) -> str:
     return subprocess.check_output([python, "-c", ASKED], text=True).strip()
 
 
+def copy_source(to: Path) -> None:
+    """Copy the source, and the C file of the extension, which is the same for all."""
+    shutil.copytree(ROOT, to, ignore=LEFT_OUT, dirs_exist_ok=True)
+    translated = Path("build", "cython")
+    if (ROOT / translated).exists():
+        shutil.copytree(ROOT / translated, to / translated, dirs_exist_ok=True)
+
+
 def made_ready(interpreter: Interpreter, is_portable: bool) -> Interpreter:
     """Copy the source, build it there without optimisation, install its extra `test`.
 
     Return the interpreter of the new environment.
     """
     folder = interpreter.source.parent
-    shutil.copytree(ROOT, interpreter.source, ignore=LEFT_OUT, dirs_exist_ok=True)
+    copy_source(interpreter.source)
     python = folder / "env" / "bin" / "python"
     if not python.exists():
         argv = [interpreter.python, "-m", "venv", str(folder / "env")]

@@ -80,6 +80,7 @@ def outcome(
 ) -> tuple[str, bool]:
     """Run the tests; return what pytest counted, and whether it was content."""
     argv = [interpreter.python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    argv += ["-n", "2", "--dist", "loadfile", "--max-worker-restart=0"]
     with TemporaryDirectory(prefix="matrix-") as folder:
         (Path(folder) / "redis-server").symlink_to(server.program)
         path = f"{folder}{os.pathsep}{os.environ['PATH']}"

@@ -18,7 +18,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from .interpreters import LEFT_OUT, ROOT
+from .interpreters import copy_source
 
 PYTHONS = {"3.14": "forky", "3.15": "sid"}  # and the release that has it
 TOOLS = "ca-certificates,gcc,libc6-dev"
@@ -51,7 +51,7 @@ def main() -> int:
         print(f"the newest CPythons: no root could be made: {error}")
         return CANNOT
     source = root / "source"
-    shutil.copytree(ROOT, source, ignore=LEFT_OUT, dirs_exist_ok=True)
+    copy_source(source)
     pythons = " ".join(f"--python {version}" for version in PYTHONS)
     return subprocess.run(inside(root, TESTS.format(pythons=pythons))).returncode
 
