@@ -30,7 +30,7 @@ from bench.harness.options import (
 )
 from bench.harness.process import Block, Process
 from bench.harness.servers import server_version
-from bench.report import RATIO, Report, Table
+from bench.report import RATIO, Failure, Report, Table
 
 _HEALTHY = "all healthy"
 _CONDITIONS = (_HEALTHY, "paused", "black-holed", "refusing")
@@ -74,6 +74,11 @@ class Watched:
         except TimeoutError:
             self.hangs = True
 
+    def has_failed(self) -> bool:
+        """Return whether it is ours and did no pair: four masters are well."""
+        done = sum(block.pairs - block.failures for block in self.blocks)
+        return self.entry == OURS and (self.hangs or not done)
+
 
 def _measure(options: argparse.Namespace) -> Report:
     from fastredlock.testing import LocalMasters
@@ -110,8 +115,12 @@ def _measure(options: argparse.Namespace) -> Report:
         ],
         machine=machine_line(version),
         versions=versions_line(libraries_of(entries)),
-        notes=notes,
+        notes=[*notes, *(_failure(each) for each in watched if each.has_failed())],
     )
+
+
+def _failure(ours: Watched) -> Failure:
+    return Failure(f"{ours.entry}, {ours.condition}: no pair was done, or one hung.")
 
 
 def _rows(entry: str, watched: Sequence[Watched]) -> list[list[Any]]:

@@ -18,6 +18,12 @@ RATIO = "ratio"  # a format, as in 0.52x
 _FLAT = 1.25  # the last figure over the first, or the other way round, at most
 
 
+class Failure(str):
+    """A note on what did not run: the bench ends with 1."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Figures under headings, and remarks on them.
@@ -92,6 +98,11 @@ class Report:
     notes: Sequence[str] = ()
     targets: Sequence[str] = ()  # see `target`
     caption: str = ""  # of its picture
+
+    def has_failed(self) -> bool:
+        """Return whether something that was to be measured did not run."""
+        remarks = [each for table in self.tables for each in table.remarks]
+        return any(isinstance(note, Failure) for note in [*self.notes, *remarks])
 
     def text(self) -> str:
         """Return it for a terminal."""

@@ -74,7 +74,10 @@ def report_with(
     *,
     has_plot: bool = False,
 ) -> int:
-    """Measure or load a report, and put it where the options ask for; return 0."""
+    """Measure or load a report, and put it where the options ask for.
+
+    Return 0, or 1 if something that was to be measured did not run.
+    """
     add = parser.add_argument
     add("--markdown", action="store_true", help="print the table in Markdown")
     add("--json", type=Path, metavar="FILE", help="save the figures")
@@ -97,7 +100,7 @@ def report_with(
         plot(report, picture)
     if options.into:
         fill(options.into, report, picture, options.section)
-    return 0
+    return int(report.has_failed())
 
 
 def end_with(main: Callable[[], int], name: str) -> None:
