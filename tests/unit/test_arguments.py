@@ -3,7 +3,6 @@
 A lock object is often made at the head of a module, and entered at night.
 """
 
-import asyncio
 import re
 from collections.abc import Callable
 from typing import Any
@@ -101,13 +100,6 @@ def test_lock_object_over_several_hash_slots_of_a_cluster_is_refused_when_made(
     assert locks.lock_all(["{a}:1", "{a}:2"])
 
 
-@both_faces
-def test_wait_for_a_loss_refuses_what_is_no_number(locks: Any) -> None:
-    lost = locks.adopt("r", b"token").lost
-    with pytest.raises(ConfigurationError, match="timeout='1': no number"):
-        asyncio.run(lost.wait("1"))  # where it blocks, it raises before
-
-
 # ---- names of arguments
 
 
@@ -147,15 +139,6 @@ def test_word_of_another_library_is_refused_with_the_one_of_this(
             getattr(locks, name)(*given, **{word: 1})
         refused = f"FastRedlock.{name}() got an unexpected keyword argument {word!r}"
         assert str(caught.value) == refused + told
-
-
-@pytest.mark.parametrize("face", [type(locks) for locks in LOCKS])
-@pytest.mark.parametrize("word", ["timeout", "blocking_timeout", "blocking", "expire"])
-def test_word_of_a_call_given_to_the_constructor_names_the_call(
-    face: Any, word: str
-) -> None:
-    with pytest.raises(TypeError, match=r"(timeout|ttl).* is given to acquire\(\) and"):
-        face(["redis://a"], **{word: 1})
 
 
 @both_faces

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import logging
 from collections.abc import Callable
 from time import thread_time_ns
@@ -60,31 +59,6 @@ def test_acquire_when_many_wait_for_connections_then_each_costs_the_same(
                 hand.withdraw(engine, round, START_NS)
 
     assert cost_of(wait, MANY) < 64 * cost_of(wait, FEW)
-
-
-@pytest.mark.slow
-def test_finish_when_many_rounds_end_at_once_then_each_costs_the_same() -> None:
-    # To remove the first of a list moves all others: twice the cost of each, or more.
-    # Both counts are too many for a cache, which others of a busy machine would share.
-    def cost_of_each(count: int) -> float:
-        engine = make_ready(hand.new_engine(5), [info(run_id=str(i)) for i in range(5)])
-        rounds = submit(engine, count)
-        now_ns = START_NS + 501 * MS
-        gc.collect()
-        gc.disable()  # a collection looks at all rounds
-        try:
-            began = thread_time_ns()
-            hand.pass_time(engine, now_ns)
-            hand.finish(engine, now_ns)
-            cost = (thread_time_ns() - began) / count
-        finally:
-            gc.enable()
-        assert {round.verdict for round in rounds} == {Verdict.UNREACHABLE}
-        return cost
-
-    # Other work on the machine only ever adds to it.
-    fewer = min(cost_of_each(2 * MANY) for _ in range(3))
-    assert any(cost_of_each(16 * MANY) < 1.7 * fewer for _ in range(2))
 
 
 def test_acquire_when_a_quorum_is_connected_then_all_that_waited_are_opened() -> None:

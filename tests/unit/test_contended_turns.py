@@ -5,10 +5,8 @@ from __future__ import annotations
 import pytest
 
 from bench.contend import is_broken
-from bench.contending.commands import count_sent
-from bench.contending.findings import Finding, exclusion, middle_run, table_of
-from bench.contending.scene import pairs_ms
-from bench.contending.turns import RECORD, Run, Turn, Window, percentile, turns_of
+from bench.contending.findings import exclusion, table_of
+from bench.contending.turns import Run, Turn, Window
 from bench.report import Report
 
 MS = 1_000_000
@@ -25,12 +23,6 @@ def in_ms(*turns: Turn) -> Run:
     """Make a run of one second, its stamps in ms."""
     scaled = [Turn(*turn[:2], *(MS * stamp for stamp in turn[2:])) for turn in turns]
     return run_of(*scaled, window=Window(0, 0, 1_000 * MS))
-
-
-def test_log_is_read_up_to_the_rows_that_nobody_used() -> None:
-    log = RECORD.pack(2, 10, 20, 30) + RECORD.pack(1, 15, 0, 0) + bytes(RECORD.size)
-    turns = [*turns_of(log, process=3, callers=2)]
-    assert turns == [Turn(3, 7, 10, 20, 30), Turn(3, 6, 15, 0, 0)]
 
 
 def test_grants_count_in_the_window_alone_and_a_caller_without_any_has_none() -> None:
@@ -74,42 +66,6 @@ def test_update_is_lost_when_fewer_are_counted_than_turns_that_made_one() -> Non
     turns = (Turn(0, 0, 0, 100, 200), Turn(1, 1, 0, 150, 210), Turn(0, 0, 220, 0, 0))
     assert run_of(*turns, updates=1).lost_updates() == 1
     assert run_of(*turns, updates=2).lost_updates() == 0
-
-
-def test_pair_lasts_from_a_call_to_the_next_one() -> None:
-    run = run_of(Turn(0, 0, 100, 130, 131), Turn(0, 0, 160, 180, 181))
-    assert pairs_ms(run) == [60 / 1e6]
-
-
-@pytest.mark.parametrize(("percent", "value"), [(1, 1), (50, 2), (51, 3), (99, 4)])
-def test_percentile_is_a_value_that_was_measured(percent: int, value: int) -> None:
-    assert percentile([4, 2, 1, 3], percent) == value
-    assert percentile([], percent) is None
-
-
-def test_middle_run_has_the_median_fairness() -> None:
-    fair = run_of(Turn(0, 0, 0, 100, 101), Turn(1, 1, 0, 102, 103))
-    unfair = run_of(Turn(0, 0, 0, 100, 101))
-    assert middle_run([unfair, fair, fair]).fairness() == 1
-
-
-def test_commands_of_scripts_are_not_counted() -> None:
-    lines = (
-        b'+1.5 [0 127.0.0.1:5000] "evalsha" "abc" "1" "key"\r\n'
-        b'+1.6 [0 lua] "get" "key"\r\n'
-        b'+1.7 [0 unix:/tmp/s] "set" "key" "a"\r\n'
-    )
-    assert count_sent(lines) == 2
-
-
-@pytest.mark.parametrize(
-    ("value", "sign", "verdict"),
-    [(0.9, ">=", True), (0.8, ">=", False), (0.9, "<=", True), (None, "<=", None)],
-)
-def test_finding_is_judged_by_its_bound(
-    value: float | None, sign: str, verdict: bool | None
-) -> None:
-    assert Finding("", value, sign=sign, bound=0.9).is_met() is verdict
 
 
 @pytest.mark.parametrize("second", [Turn(1, 1, 0, 199, 300), Turn(1, 1, 0, 200, 300)])

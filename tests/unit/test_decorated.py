@@ -73,17 +73,6 @@ def test_method_holds_the_lock_of_its_object() -> None:
     assert resources(locks) == [b"accounts:3", b"rates"]
 
 
-def test_all_of_several_resources_are_made_of_the_arguments() -> None:
-    locks = granting()
-
-    @locks.lock_all(lambda a, b: [f"from:{a}", f"to:{b}", f"from:{a}"], timeout=0)
-    def move(a: int, b: int) -> int:
-        return a + b
-
-    assert move(7, 9) == 16
-    assert locks.rounds[0].keys == (b"from:7", b"to:9")
-
-
 def test_decorated_function_keeps_its_name_signature_and_types() -> None:
     @blocking_locks.lock("r")
     def add(a: int, b: int = 2) -> int:
@@ -182,13 +171,6 @@ def test_lock_refuses_what_would_run_without_it(
     for lock in (locks.lock("r"), locks.lock_all(["r"])):
         with pytest.raises(ConfigurationError, match=told):
             lock(function)
-
-
-def test_objects_with_a_call_are_functions_too() -> None:
-    assert blocking_locks.lock("r")(Call())
-    assert blocking_locks.lock("r")(partial(plain))
-    assert awaitable_locks.lock("r")(AsyncCall())
-    assert awaitable_locks.lock("r")(partial(coroutine_function))
 
 
 def test_resource_function_that_has_to_be_awaited_is_refused() -> None:
@@ -374,14 +356,3 @@ def test_wrapper_that_runs_it_to_its_end_is_no_reason(
     locks = granting()
     hidden: Any = wraps(generator)(wrapper)
     assert locks.lock("r", timeout=0)(hidden)() == returned
-
-
-def test_wrapper_that_hands_a_coroutine_on_is_awaited() -> None:
-    locks = MemoryLocks()
-
-    @locks.lock("r", timeout=0)
-    @singledispatch
-    async def held(of: object) -> bool:
-        return await locks.acquire("r", timeout=0) is None
-
-    assert asyncio.run(held(1))

@@ -16,7 +16,6 @@ from prometheus_client import CollectorRegistry, Histogram
 from fastredlock import (
     ConfigurationError,
     FastRedlock,
-    MasterStats,
     OperationStats,
     Stats,
 )
@@ -121,12 +120,6 @@ def engine_of(round_trip_ns: int = 0, **counted: int) -> Any:
     return SimpleNamespace(counters=counters, round_trip_ns=round_trip_ns, figures=())
 
 
-def test_stats_are_all_zero_before_any_use() -> None:
-    nothing = OperationStats()
-    expected = (*[0] * 18, 0.0, *[nothing] * 5, (MasterStats("a:6379"),))
-    assert FastRedlock(["redis://a"]).stats() == expected
-
-
 def test_stats_tell_every_counter_of_the_core() -> None:
     assert " ".join(APART) == "acquires extends releases inspects pings masters"
     kept = {name for name in dir(Counters) if not name.startswith("_")}
@@ -139,14 +132,6 @@ def test_stats_tell_each_counter_under_its_own_name(name: str) -> None:
     assert {key: found[key] for key in COUNTED} == (
         dict.fromkeys(COUNTED, 0) | {name: 7}
     )
-
-
-def test_stats_are_a_value_that_later_rounds_do_not_change() -> None:
-    engine = engine_of(round_trip_ns=130_000)
-    stats = Stats.of(engine)
-    assert stats.round_trip == 0.00013  # s
-    engine.counters.rounds += 1
-    assert stats.rounds == 0
 
 
 INF, NAN = float("inf"), float("nan")
@@ -181,16 +166,6 @@ def test_tally_of_any_amounts_is_that_of_a_histogram(
         assert total == sum(amounts)
 
 
-def test_tally_counts_what_is_rare_by_its_place() -> None:
-    tally = Tally([1.0])
-    for place in range(7):
-        tally.add(place, place + 1)
-    assert tally.read() == [1, 2, 3, 4, 5, 6, 7]
-    for place in (-1, 7):
-        with pytest.raises(IndexError):
-            tally.add(place, 1)
-
-
 def test_tally_of_bounds_that_grow_as_they_are_read_has_those_that_were_read() -> None:
     class Growing:
         def __len__(self) -> int:
@@ -203,14 +178,6 @@ def test_tally_of_bounds_that_grow_as_they_are_read_has_those_that_were_read() -
     assert len(times) == 10_002
 
 
-def test_tally_of_what_is_no_number_counts_nothing() -> None:
-    tally = Tally([1.0])
-    for call in (tally.margin, tally.released):
-        with pytest.raises(TypeError):
-            call("orders:42", "soon")  # type: ignore[arg-type]
-    assert tally.holds == tally.margins == [0, 0, 0.0]
-
-
 @pytest.mark.parametrize(
     "buckets", [(), (2.0, 1.0), (INF,), ("inf",), (INF, 1.0), (1.0, NAN)]
 )
@@ -219,10 +186,3 @@ def test_collector_when_its_buckets_are_no_bounds_then_is_refused(
 ) -> None:
     with pytest.raises(ValueError, match="buckets="):
         Collector(None, buckets=buckets)
-
-
-def test_collector_when_its_buckets_end_with_infinity_then_has_it_once() -> None:
-    collector = Collector(None, buckets=["0.1", "+Inf"])  # type: ignore[list-item]
-    (family,) = (each for each in collector.collect() if "wait" in each.name)
-    bounds = [sample.labels.get("le") for sample in family.samples]
-    assert bounds == ["0.1", "+Inf", None, None]

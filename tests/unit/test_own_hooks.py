@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import parallel, stolen_time
 from tests.support.parallel import WORKERS
-from tests.support.stolen_time import Taken, in_one_line, stolen_ms, waited_ms
+from tests.support.stolen_time import Taken, stolen_ms
 
 pytest_plugins = ("pytester",)
 
@@ -46,18 +46,6 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_it.py").write_text(TESTS)
     return folder
-
-
-@pytest.mark.slow
-def test_whole_suite_when_nothing_is_asked_for_then_each_worker_is_one_process(
-    suite: Path, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # others' take seconds
-    options = ("-p", "xdist", "-p", "no:cacheprovider")
-    outcome = pytester.runpytest_subprocess(*options, timeout=60)
-    outcome.assert_outcomes(passed=40)
-    names = sorted(each.name.split("-")[0] for each in (suite / "processes").iterdir())
-    assert names == [*(f"gw{i}" for i in range(WORKERS)), "main"]
 
 
 @pytest.mark.parametrize(
@@ -159,15 +147,6 @@ def test_stolen_time_is_the_eighth_number_of_the_first_line(
 
 
 @pytest.mark.parametrize(
-    ("schedstat", "ms"), [("7 61000000 3\n", 61.0), ("", 0.0), ("0 0\n", 0.0)]
-)
-def test_wait_for_the_cpu_is_the_second_number_of_three(
-    schedstat: str, ms: float
-) -> None:
-    assert waited_ms(schedstat) == ms
-
-
-@pytest.mark.parametrize(
     ("stolen", "waited", "took", "taken"),
     [(60, 0, 9000, 60), (0, 60, 300, 60), (0, 60, 301, 0), (9, 60, 100, 69)],
 )
@@ -178,12 +157,6 @@ def test_wait_for_the_cpu_counts_if_it_was_a_fifth_of_the_time(
     begun = Taken(100.0, {server: 1000.0, other: 3.0}, 5.0)
     waits = {server: 1000.0 + waited, other: 5.0}
     assert begun.until(Taken(100.0 + stolen, waits, 5.0 + took)) == taken
-
-
-def test_reason_is_one_short_line() -> None:
-    assert in_one_line("\n  assert 0.31 < 0.3\n  +  where ...") == "assert 0.31 < 0.3"
-    assert in_one_line("") == "no reason given"
-    assert len(in_one_line("x" * 500)) == 100
 
 
 # --- pytest itself --------------------------------------------------------------------
@@ -259,47 +232,3 @@ def test_test_when_it_fails_then_is_run_again_only_if_time_was_taken_away(
     assert result.ret == ("failed" in outcomes)
     if test is SLOW_ONCE:
         result.stdout.fnmatch_lines(["*::test_it, 120 ms taken away: *'slow'*"])
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("stat")
-def test_test_when_it_is_switched_off_then_none_is_run_again(
-    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """As TESTS_RUN_AGAIN=0 does."""
-    monkeypatch.setattr(stolen_time, "MOST_REPEATS", 0)
-    result, runs = outcome(pytester, SLOW_ONCE)
-    result.assert_outcomes(failed=1)
-    assert runs == 1
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("stat")
-def test_fixtures_of_every_scope_are_set_up_anew_for_the_next_run(
-    pytester: pytest.Pytester,
-) -> None:
-    result, runs = outcome(
-        pytester,
-        """
-@pytest.fixture(scope="session")
-def server():
-    if run() == 1:
-        steal(100)
-        raise OSError("not up in time")
-    return "up"
-
-@pytest.fixture
-def numbers():
-    return []
-
-def test_it(server, numbers):
-    numbers.append(server)
-    if run() < 3:
-        steal(100)
-        assert not numbers
-    assert numbers == ["up"]
-""",
-    )
-    result.assert_outcomes(passed=1)
-    assert runs == 3
-    result.stdout.fnmatch_lines(["*taken away: OSError: not up in time"])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import re
 import sys
 import traceback
 from base64 import urlsafe_b64decode
@@ -11,12 +10,11 @@ from collections.abc import Callable
 from decimal import Decimal
 from fractions import Fraction
 from functools import partial
-from inspect import signature
 from numbers import Real
-from typing import Any, get_type_hints
+from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from fastredlock import (
@@ -31,10 +29,8 @@ from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_each, encode_resource, encode_token
 from fastredlock._options.retry import delay_of, number_of
-from fastredlock._options.settings import timeout_to_ns
-from fastredlock._reports.votes import printable
 from fastredlock.testing import MemoryLocks
-from tests.support.rounds import MS, S, thorough
+from tests.support.rounds import MS, thorough
 from tests.support.settings import MASTERS, new_settings
 
 NAN, INF = float("nan"), float("inf")
@@ -164,18 +160,6 @@ def test_even_number_of_masters_and_a_ttl_above_an_hour_log_one_warning(
     assert all(text.startswith(warning or "") for _, text in said)
 
 
-@pytest.mark.parametrize("face", [FastRedlock, awaitable.FastRedlock])
-def test_options_show_their_names_and_types_on_the_class(face: type) -> None:
-    # help() and editors read the one, dependency injection the other.
-    names = [*signature(face).parameters]
-    assert names[:3] == ["masters", "resource", "ttl"]
-    assert [*get_type_hints(face.__init__)] == [*names, "return"]
-
-
-def test_good_options_touch_nothing_either() -> None:
-    assert_untouched(FastRedlock(MASTERS, b"\xff", ttl=0.003, max_ttl=5, new_token=str))
-
-
 # ---- the calls
 
 
@@ -261,17 +245,6 @@ def test_ttl_becomes_milliseconds_drift_and_round_timeout(
     assert found == (ttl_ms, drift_ns, timeout_ns)
 
 
-# At 1/3 the quotient is 2.9999999999999996 as a float, and 0.003 was named but refused.
-@thorough
-@example(1 / 3)
-@given(st.floats(0, 0.5))
-def test_shortest_ttl_named_in_a_refusal_is_allowed(drift_factor: float) -> None:
-    settings = new_settings(drift_factor=drift_factor)
-    found = re.search(r"allowed is ([0-9.]+) to", refusal_of(lambda: settings.terms(0)))
-    assert found is not None
-    assert settings.terms(float(found[1])).ttl_ms > 0
-
-
 @thorough
 @given(st.floats(0.0001, 1_000_000_000), st.floats(0, 0.5))
 def test_ttl_that_is_allowed_leaves_validity_after_drift(
@@ -287,22 +260,6 @@ def test_ttl_that_is_allowed_leaves_validity_after_drift(
 
 
 # ---- timeouts and resources
-
-
-@pytest.mark.parametrize(
-    ("timeout", "ns"),
-    [
-        *((endless, None) for endless in (None, INF, 1e300, 10**400)),
-        *((0, 0), (2, 2 * S), (0.25, 250 * MS)),
-    ],
-)
-def test_timeout_becomes_nanoseconds(timeout: float | None, ns: int | None) -> None:
-    assert timeout_to_ns(timeout) == ns
-
-
-def test_token_of_the_caller_becomes_bytes() -> None:
-    assert new_settings(new_token=lambda: "é").new_token() == b"\xc3\xa9"
-    assert new_settings(new_token=lambda: b"\xff").new_token() == b"\xff"
 
 
 def test_token_of_ours_is_twenty_bytes_and_the_owner_and_never_the_same() -> None:
@@ -357,50 +314,7 @@ def test_missing_masters_and_options_of_memory_are_named_as_the_constructors_own
         MemoryLocks(retries=3)
 
 
-def test_type_error_of_a_callers_iterable_stays_what_it_is() -> None:
-    def broken() -> Any:
-        yield None + 1  # type: ignore[operator]
-
-    with pytest.raises(TypeError, match=r"unsupported operand"):
-        FastRedlock(broken())
-
-
 # --- arguments of callers, of any type: taken, or refused by name
-
-
-class Bytes(bytes):
-    """Bytes that lie about themselves."""
-
-    def __bytes__(self) -> bytes:
-        return b"another"
-
-
-class Text(str):
-    """A str that lies about itself."""
-
-    __slots__ = ()
-
-    def encode(self, *_: object) -> bytes:
-        return b"another"
-
-
-LIKE_OURS = ("fastredlock", "fastredlock:fence", "fastredlock:jobs", "fence:j")
-
-
-@pytest.mark.parametrize(
-    ("value", "key"),
-    [
-        *(("orders:42", b"orders:42"), ("é", b"\xc3\xa9"), (b"\xff\r\n", b"\xff\r\n")),
-        # Of a subclass, what is stored in it.
-        *((Bytes(b"r"), b"r"), (Text("r"), b"r")),
-        *((name, name.encode()) for name in LIKE_OURS),
-    ],
-)
-def test_key_is_the_bytes_of_the_resource_without_prefix(
-    value: str | bytes, key: bytes
-) -> None:
-    for found in (encode_resource(value), encode_token(value), *encode_each([value])):
-        assert (found, type(found)) == (key, bytes)
 
 
 class Five:
@@ -455,12 +369,6 @@ def test_resource_of_over_a_megabyte_is_refused_in_a_short_message() -> None:
         assert len(str(raised.value)) < 100
     with pytest.raises(ConfigurationError, match="262145 bytes"):
         encode_token(b"x" * 262_145)
-
-
-@pytest.mark.parametrize("long", ["x" * 1000, b"x" * 1000, b"\xff" * 1000])
-def test_long_resource_is_shown_by_its_beginning(long: str | bytes) -> None:
-    assert len(printable(long)) < 1000
-    assert printable(long).endswith("'...")
 
 
 SECRET = "hunter2"
