@@ -16,7 +16,7 @@ from fastredlock._core import (
     new_acquires,
 )
 from tests.support import by_hand as hand
-from tests.support.rounds import MS, T0, TERMS, S
+from tests.support.rounds import MS, T0, TERMS
 
 SHORT = Terms(100, 3 * MS, 5 * MS)  # what a ttl of 0.1 s comes to
 
@@ -45,28 +45,10 @@ def answer(engine: Engine, reply: bytes, at_ns: int = T0 + MS) -> None:
     hand.say(engine, reply, at_ns, (0, 1))
 
 
-def verdicts(batch: Batch) -> set[Verdict]:
-    return {round.verdict for round in batch.rounds}
-
-
 def taken_in(engine: Engine, count: int, terms: Terms = TERMS) -> Batch:
     batch = new_acquires(engine, keys(count), terms, tokens(count))
     hand.submit(engine, batch, T0)
     return batch
-
-
-def test_batch_when_all_are_answered_then_is_finished_and_each_is_won(
-    engine: Engine,
-) -> None:
-    batch = taken_in(engine, 3)
-    assert sent(engine) == [(b"SET", key) for key in keys(3)]
-    answer(engine, b"+OK\r\n" * 2)
-    assert not batch.is_finished
-    answer(engine, b"+OK\r\n")
-    assert batch.is_finished
-    assert (batch.failure, verdicts(batch)) == (None, {Verdict.WON})
-    assert all(round.is_won for round in batch.rounds)
-    assert [r.valid_until_ns for r in batch.rounds] == [T0 + 10 * S - 102 * MS] * 3
 
 
 @pytest.mark.parametrize(("terms", "window"), [(TERMS, 1024), (SHORT, 250)])
@@ -90,17 +72,6 @@ def test_window_when_keys_are_big_then_counts_their_bytes(engine: Engine) -> Non
     assert len(sent(engine)) == 1
 
 
-def test_batch_when_some_are_taken_then_goes_on_and_rolls_those_back(
-    engine: Engine,
-) -> None:
-    batch = taken_in(engine, 3)
-    sent(engine)
-    answer(engine, b"+OK\r\n_\r\n+OK\r\n")
-    assert batch.is_finished
-    assert [round.is_won for round in batch.rounds] == [True, False, True]
-    assert sent(engine, 2) == [(b"EVAL", b"k1")]
-
-
 def test_acquires_when_none_is_answered_then_the_rest_is_never_sent(
     engine: Engine,
 ) -> None:
@@ -115,28 +86,6 @@ def test_acquires_when_none_is_answered_then_the_rest_is_never_sent(
     assert batch.is_withdrawn
     assert sent(engine) == []
     assert not batch.rounds[1024].is_opened
-
-
-def test_acquires_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
-    """A shard of a cluster, or a slot that is moved, fails by itself."""
-    batch = taken_in(engine, 3000)
-    sent(engine)
-    answer(engine, b"-ASK 1 h:1\r\n" + b"+OK\r\n" * 1023)
-    assert len(sent(engine)) >= 512
-    answer(engine, b"+OK\r\n" * 3000)
-    hand.returned(engine, batch, T0 + MS)
-    assert (batch.is_finished, batch.is_withdrawn) == (True, False)
-    assert [round.is_won for round in batch.rounds[:2]] == [False, True]
-
-
-def test_acquires_when_one_expires_before_the_return_then_none_is_held(
-    engine: Engine,
-) -> None:
-    batch = taken_in(engine, 2)
-    sent(engine)
-    answer(engine, b"-ASK 1 h:1\r\n+OK\r\n")
-    hand.returned(engine, batch, T0 + 20 * S)
-    assert batch.is_withdrawn
 
 
 def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
@@ -200,34 +149,4 @@ def test_extensions_when_the_engine_is_closed_then_the_rest_ends_unreachable(
     assert rest[0].votes()[0][:2] == (Vote.FAILED, "closed")
 
 
-def test_extensions_when_withdrawn_then_are_not_sent_and_undo_nothing(
-    engine: Engine,
-) -> None:
-    batch = following(engine, 2000, is_release=False)
-    assert len(sent(engine)) == 1024
-    hand.withdraw(engine, batch, T0)
-    assert sent(engine) == []
-    assert all(round.is_finished for round in batch.rounds[1024:])
-
-
-def test_batch_when_made_of_something_else_or_twice_then_is_refused() -> None:
-    with pytest.raises(TypeError):
-        Batch([None])  # type: ignore[list-item]
-    batch = Batch([])
-    with pytest.raises(RuntimeError):
-        batch.__init__([])
-
-
 # --- replies, many in one read --------------------------------------------------------
-
-
-@pytest.mark.parametrize("reply", [b"+OK\r\n", b"_\r\n", b"$-1\r\n"])
-def test_reply_when_nobody_asked_for_it_then_ends_the_connection(
-    engine: Engine, reply: bytes
-) -> None:
-    hand.receive(engine, 0, reply, T0)
-    assert engine.states[0][1] == "sent a reply nobody asked for"
-    batch = taken_in(engine, 1)
-    hand.receive(engine, 1, b":1\r\n" + reply, T0)
-    assert "fits no question" in engine.states[1][1]
-    assert batch.rounds[0].votes()[1][0] is Vote.FAILED

@@ -359,14 +359,6 @@ def test_name_when_it_is_a_slots_then_is_that_of_its_semaphore(
     assert engine.new_round(int(Operation.ACQUIRE), name, b"t", TERMS).resource == key
 
 
-def test_round_when_no_node_has_its_slot_then_fails_and_nothing_is_sent() -> None:
-    cluster = Cluster([(0, 8191, A)])
-    round = cluster.begin(b"foo", T0 + 2 * MS)
-    assert votes(round)[0] is Vote.FAILED
-    assert "no node of the cluster" in (votes(round)[1] or "")
-    assert cluster.sent(NODE_A) == []
-
-
 def test_release_when_its_node_is_replaced_then_is_sent_to_the_next_one() -> None:
     cluster = Cluster([(0, 8200, A), (8201, 16383, B)])
     engine = cluster.engine
@@ -781,19 +773,6 @@ def test_redirect_when_it_is_read_then_names_an_address_or_none(
     error: str, address: tuple[bytes, int] | None
 ) -> None:
     assert Routes([A]).on_redirect(error, b"s") == address
-
-
-@pytest.mark.parametrize(
-    ("parts", "is_stale"),
-    [(HALVES[:1], True), (HALVES, False)],
-    ids=["a slot is missing", "whole"],
-)
-def test_map_when_a_slot_has_no_node_then_is_read_again(
-    parts: list[tuple[int, int, tuple[bytes, int]]], is_stale: bool
-) -> None:
-    routes = Routes([A])
-    assert routes.take_map(read(map_of(parts)), b"s") is None
-    assert routes.is_stale is is_stale
 
 
 def owned(*owners: tuple[int, int]) -> list[object]:

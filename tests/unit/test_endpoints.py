@@ -25,7 +25,6 @@ from fastredlock._core import (
 from fastredlock._endpoints.sentinel import Sentinels
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint, parse_masters
-from fastredlock._options.settings import masters_in
 from fastredlock.testing._model import Model
 from tests.support.by_hand import (
     MS,
@@ -161,11 +160,6 @@ def test_services_of_one_name_when_their_sentinels_differ_then_are_two_masters()
         parse_masters([one, "redis+sentinel://s2,s1/m"])
 
 
-def test_list_of_urls_when_a_service_is_among_them_then_has_all_its_sentinels() -> None:
-    service = "redis+sentinel://s1,s2/m"
-    assert masters_in(f"redis://a, {service},b:1") == ("redis://a", service, "b:1")
-
-
 @pytest.mark.parametrize(
     ("query", "window_ns"),
     [("", 0), ("?failover_window=1.5", 1_500_000_000), ("?failover_window=0", 1)],
@@ -176,11 +170,6 @@ def test_window_when_of_a_plain_master_then_is_what_is_given(
     assert endpoint_of(f"redis://h{query}").failover_ns == window_ns
     if query:
         assert endpoint_of(f"redis://h{query}&replicas=1").replicas == 1
-
-
-def test_replicas_when_the_master_never_fails_over_then_are_refused() -> None:
-    with pytest.raises(ConfigurationError, match="replicas without failover_window"):
-        endpoint_of("redis://h?replicas=1")
 
 
 # --- what a handshake learns of a failover --------------------------------------------

@@ -185,18 +185,6 @@ def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
     assert round.verdict is Verdict.UNREACHABLE
 
 
-def test_noscript_when_answered_then_the_script_is_sent_by_its_text() -> None:
-    engine = hand.ready_engine(1)
-    round = begin(engine, T0, Operation.RELEASE)
-    hand.outgoing(engine, 0)
-    hand.receive(engine, 0, b"-NOSCRIPT No matching script.\r\n", T0 + MS)
-    assert round.verdict is Verdict.OPEN
-    assert b"EVAL\r\n" in hand.outgoing(engine, 0)
-    again = TIME_REPLY + b"-NOSCRIPT No matching script.\r\n"
-    hand.receive(engine, 0, again, T0 + MS)
-    assert round.verdict is Verdict.UNREACHABLE
-
-
 @pytest.mark.parametrize("is_frozen", [False, True])
 def test_release_when_repeated_then_waits_for_the_others_but_for_no_frozen_master(
     is_frozen: bool,
@@ -503,47 +491,6 @@ def won_on_two_of_three(engine: Engine) -> Round:
 
 
 # ---- what is sent
-
-
-@pytest.mark.parametrize(
-    ("operation", "sha1", "source", "ttl"),
-    [
-        (Operation.ACQUIRE, scripts.ACQUIRE_ALL_SHA1, scripts.ACQUIRE_ALL, [b"10000"]),
-        (Operation.EXTEND, scripts.EXTEND_ALL_SHA1, scripts.EXTEND_ALL, [b"10000"]),
-        (Operation.RELEASE, scripts.RELEASE_ALL_SHA1, scripts.RELEASE_ALL, []),
-    ],
-)
-def test_round_of_all_when_begun_then_each_master_is_asked_by_one_call_or_its_source(
-    operation: Operation, sha1: bytes, source: bytes, ttl: list[bytes]
-) -> None:
-    engine = hand.ready_engine(3)
-    round = begin_all(engine, T0, operation)
-    given = [b"2", b"a", b"b", round.token, *ttl]
-    call = [[b"EVALSHA", sha1, *given]]
-    assert [sent(engine, master) for master in range(3)] == [call] * 3
-    answer(engine, NOSCRIPT, NOSCRIPT)  # of two that do not know it
-    by_source = [[b"EVAL", source, *given]]
-    assert [sent(engine, master) for master in range(3)] == [by_source, by_source, []]
-    answer(engine, TIME_REPLY + b":1\r\n", TIME_REPLY + b":1\r\n")
-    assert round.is_won
-
-
-def test_new_connection_when_introduced_then_loads_each_script() -> None:
-    engine = hand.new_engine(1)
-    for i in hand.open_due(engine, True, T0):
-        hand.connected(engine, i, T0)
-        hand.outgoing(engine, i)
-        hand.receive(engine, i, hand.HELLO, T0)
-        hand.outgoing(engine, i)
-        told = hand.handshake_replies(hand.info(run_id="id0")).replace(b":1", b":0")
-        hand.receive(engine, i, told.removeprefix(hand.HELLO), T0)
-    loaded = [words[2] for words in sent(engine) if words[0] == b"SCRIPT"]
-    assert sorted(loaded) == sorted(
-        [
-            *(scripts.EXTEND, scripts.RELEASE, scripts.INSPECT),
-            *(scripts.ACQUIRE_ALL, scripts.EXTEND_ALL, scripts.RELEASE_ALL),
-        ]
-    )
 
 
 # Sent once more, the acquire would come behind its own release: the keys would stand

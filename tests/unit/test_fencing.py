@@ -9,7 +9,6 @@ from fastredlock._core import (
     MasterState,
     Operation,
     Round,
-    Terms,
     Verdict,
     Vote,
 )
@@ -75,26 +74,6 @@ def test_number_when_its_reply_comes_in_two_pieces_then_is_read_as_one(
 # ---- what is sent
 
 
-@pytest.mark.parametrize("keys", [(b"key",), (b"a", b"b")])
-def test_acquire_is_a_script_that_proposes_the_clock_on_the_wall(
-    keys: tuple[bytes, ...],
-) -> None:
-    engine = ready_engine()
-    round = begin(engine, T0, *keys)
-    head = [b"EVALSHA", scripts.FENCED_ACQUIRE_ALL_SHA1, b"%d" % len(keys), *keys]
-    ttl, wall = b"%d" % TERMS.ttl_ms, b"%d" % WALL_US
-    assert sent(engine, 2) == [[*head, round.token, ttl, wall, LIFE]]
-
-
-def test_acquire_without_expiry_says_so_to_the_script() -> None:
-    engine = ready_engine()
-    terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=False)
-    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
-    hand.submit(engine, round, T0)
-    head = [b"EVALSHA", scripts.FENCED_ACQUIRE_ALL_SHA1, b"1", b"key", b"token", b"0"]
-    assert sent(engine)[0][:6] == head
-
-
 @pytest.mark.parametrize(
     ("passed_ns", "stepped_us", "proposed"),
     [
@@ -113,18 +92,6 @@ def test_proposal_follows_the_clock_and_never_goes_back(
     engine.wall_offset_ns += stepped_us * 1000
     begin(engine, T0 + passed_ns)
     assert proposals(engine) == [proposed]
-
-
-def test_proposal_is_above_the_last_number_of_its_own_resource() -> None:
-    """And of that alone: the wrong clock of one holder is no business of others."""
-    engine = ready_engine()
-    ahead = WALL_US + 3_600_000_000
-    grant(engine, ahead, ahead)
-    begin(engine, T0 + S, b"key")
-    begin(engine, T0 + S, b"another")
-    first, second = proposals(engine)
-    assert first == ahead + 1
-    assert second < ahead
 
 
 def test_proposal_is_ahead_of_a_clock_that_is_behind_by_some_milliseconds() -> None:
@@ -150,31 +117,6 @@ def test_numbers_that_are_remembered_have_a_bound() -> None:
 
 
 # ---- one round trip
-
-
-@pytest.mark.parametrize(
-    ("numbers", "fence"), [((7, 7), 7), ((7, 0, 7), 7), ((0, 9, 9), 9)]
-)
-def test_number_when_a_quorum_answers_the_same_then_is_that(
-    numbers: tuple[int, ...], fence: int
-) -> None:
-    engine = ready_engine()
-    round = grant(engine, *numbers)
-    assert (round.is_won, round.is_finished, round.fence) == (True, True, fence)
-    assert [sent(engine, i) for i in range(3)] == [[]] * 3
-    assert engine.counters.fences_written == 0
-
-
-def test_number_when_there_are_many_masters_then_is_told_by_each() -> None:
-    engine = ready_engine(9)
-    round = begin(engine, T0, b"a", b"b")
-    hear(engine, T0 + MS, *(number(7 + (i == 8)) for i in range(9)))
-    assert (round.is_won, round.fence) == (True, 7)  # five answered 7 before the last
-    round = begin(engine, T0 + S, b"a", b"b")
-    hear(engine, T0 + S, *(number(20 + i) for i in range(5)))
-    assert round.verdict is Verdict.OPEN
-    hear(engine, T0 + S, RAISED, RAISED, RAISED, RAISED)
-    assert (round.is_won, round.fence) == (True, 24)
 
 
 # ---- what a master says of the key and of the number
@@ -231,17 +173,6 @@ def test_number_when_masters_differ_then_is_written_where_it_is_less(
     hear(engine, T0 + 2 * MS, RAISED)
     assert (round.is_won, round.is_finished, round.fence) == (True, True, 9)
     assert engine.counters.fences_written == 1
-
-
-@pytest.mark.parametrize("third", [9, 12])
-def test_number_when_a_third_master_has_as_much_then_the_write_is_not_needed(
-    third: int,
-) -> None:
-    engine, round = differing()
-    hear(engine, T0 + 2 * MS, b"", b"", number(third))
-    assert (round.is_won, round.fence) == (True, 9)
-    hear(engine, T0 + 3 * MS, RAISED)  # comes late, and counts
-    assert said_of(round, 0) == (Vote.GRANTED, None)
 
 
 def test_number_when_a_late_master_has_less_then_is_written_there_too() -> None:
@@ -356,13 +287,6 @@ def test_second_write_when_its_caller_has_left_then_is_not_sent() -> None:
         sent(engine, master)
     hear(engine, T0 + MS, number(7), number(9))
     assert [sent(engine, master) for master in range(3)] == [[]] * 3
-
-
-def test_second_write_when_the_client_is_closed_then_the_round_ends() -> None:
-    engine, round = differing()
-    hand.begin_close(engine, T0 + 2 * MS)
-    assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
-    assert is_release(sent(engine)[-1])
 
 
 def test_second_write_when_the_gate_refuses_the_round_then_it_is_taken() -> None:

@@ -57,10 +57,6 @@ def introduced(handshake: Handshake, reply: object = HELLO_REPLY) -> list[list[b
 # ---- HELLO
 
 
-def test_hello_goes_first_and_alone() -> None:
-    assert new_handshake().start() == b"*2\r\n$5\r\nHELLO\r\n$1\r\n3\r\n"
-
-
 @pytest.mark.parametrize(
     ("username", "password", "words"),
     [
@@ -136,16 +132,6 @@ def test_server_without_users_gets_the_password_alone(reply: object) -> None:
     sent = commands_in(handshake.on_reply(reply))
     assert sent == (INTRODUCTION if reply == b"OK" else [])
     assert handshake.failure == (None if reply == b"OK" else f"AUTH: {reply}")
-
-
-def test_old_server_is_ready_after_all_its_answers() -> None:
-    handshake = new_handshake(None, b"pw", 2)
-    introduced(handshake, OLD_SERVER)
-    for reply in (b"OK", b"OK", b"OK", b"info", [None, None]):
-        handshake.on_reply(reply)
-        assert not handshake.is_done
-    assert handshake.on_reply([1, 1, 1]) == b""
-    assert (handshake.is_done, handshake.failure) == (True, None)
 
 
 # ---- what ends it
@@ -308,13 +294,6 @@ def asked(
     return handshake, sent
 
 
-def test_probe_goes_last_by_its_source_and_by_its_hash() -> None:
-    handshake = new_handshake(probe=PROBE)
-    sent = introduced(handshake)
-    probe = [[b"EVAL", b"probe", b"0"], [b"EVALSHA", b"b" * 40, b"0"]]
-    assert sent == [*INTRODUCTION, *probe]
-
-
 @pytest.mark.parametrize(
     "replies",
     [
@@ -388,13 +367,6 @@ def test_user_or_server_that_cannot_release_is_refused_and_the_right_or_command_
     assert handshake.warnings() == [handshake.failure]
 
 
-def test_server_that_cannot_extend_votes_and_the_command_is_named() -> None:
-    handshake, _ = asked(replies=(b"sha", [b"PEXPIRE: ERR Unknown command"], []))
-    (text,) = handshake.warnings()
-    assert text.startswith("cannot extend leases (PEXPIRE: ERR Unknown command)")
-    assert handshake.is_done
-
-
 @pytest.mark.parametrize(
     ("reply", "is_done"),
     [
@@ -446,17 +418,6 @@ def test_marker_is_asked_for_last_with_the_run_id_and_a_second_more_than_max_ttl
     assert handshake.warnings() == []
 
 
-def test_marker_where_no_run_id_is_told_is_drawn_and_any_will_do() -> None:
-    names = set()
-    for _ in range(3):
-        handshake, [sent] = asked(max_ttl_ns=1, replies=(b"sha", [], []), info=b"")
-        assert sent[-1] == b"any"
-        names.add(sent[-3])
-        handshake.on_reply([5, b"drawn:x"])
-        assert "does not tell its run id" in handshake.warnings()[0]
-    assert len(names) == 3
-
-
 @pytest.mark.parametrize(
     ("reply", "is_forbidden"),
     [
@@ -484,14 +445,6 @@ def test_marker_that_cannot_be_kept_is_told_and_ends_nothing(
     assert ("grant ~fastredlock:*" in text) is is_forbidden
 
 
-@pytest.mark.parametrize("text", ["MOVED 1 h:1", "ASK 1 h:1", "TRYAGAIN later"])
-def test_marker_whose_slot_is_moved_is_no_warning(text: str) -> None:
-    """Seen: the warning named an address, and rights that its user had."""
-    handshake, _ = asked(max_ttl_ns=10**9, replies=(b"sha", [], []))
-    handshake.on_reply(ReplyError(text))
-    assert (handshake.is_done, handshake.warnings()) == (True, [])
-
-
 def test_cluster_that_is_down_ends_the_handshake_and_is_no_missing_right() -> None:
     """Seen: `this server, or a proxy before it, has to allow GET DEL`, for ever."""
     down = [b"GET: ERR Script attempted to execute a command while the cluster is down"]
@@ -504,54 +457,7 @@ def test_cluster_that_is_down_ends_the_handshake_and_is_no_missing_right() -> No
 # ---- secrets
 
 
-# A server without HELLO and AUTH (a proxy, or rename-command AUTH "") quotes it back;
-# seen with redis 6.2.14. The failure becomes the text of a vote.
-# docs/design.md: passwords are in no message.
-QUOTED = ReplyError("ERR unknown command `AUTH`, with args beginning with: `hunter2`, ")
-
-
-@pytest.mark.parametrize("error", [WRONGPASS, OLD_SERVER, NOAUTH])
-@pytest.mark.parametrize("reply", [WRONGPASS, QUOTED])
-def test_password_is_in_no_failure_and_no_repr(
-    error: ReplyError, reply: ReplyError
-) -> None:
-    handshake = new_handshake(b"u", b"hunter2")
-    introduced(handshake, error)
-    handshake.on_reply(reply)
-    assert "hunter2" not in f"{handshake.failure} {handshake!r}"
-
-
 # --- what INFO says of a server, without a server: text in, values out
-
-
-def test_server_info_when_info_is_whole_then_holds_what_it_said() -> None:
-    found = ServerInfo(
-        b"# Server\r\nredis_version:7.0.15\r\nredis_mode:standalone\r\n"
-        b"run_id:abc\r\nuptime_in_seconds:17\r\n# Replication\r\nrole:master\r\n"
-        b"maxmemory:0\r\nmaxmemory_policy:noeviction\r\ncluster_enabled:0\r\n"
-    )
-    assert found.run_id == "abc"
-    assert found.uptime_s == 17
-    assert found.version == "7.0.15"
-    assert (found.role, found.mode) == ("master", "standalone")
-    assert found.policy == "noeviction"
-    assert (found.warnings(), found.refusal()) == ([], None)
-    found = ServerInfo(
-        b"redis_version:7.2.4\r\nvalkey_version:8.1.0\r\nserver_mode:x\r\n"
-    )
-    assert (found.version, found.mode) == ("8.1.0", "x")  # its own
-    refusal = ServerInfo(b"role:active-replica").refusal()
-    assert "accept the same key at once" in str(refusal)
-
-
-@pytest.mark.parametrize(
-    "reply", [None, b"", b"\xff\xfe:\r\n", 17, [b"run_id:abc"], Exception("NOPERM")]
-)
-def test_server_info_when_info_tells_nothing_then_is_none(reply: object) -> None:
-    found = ServerInfo(reply)
-    assert (found.run_id, found.uptime_s, found.version) == (None, None, None)
-    assert (found.role, found.mode, found.policy) == (None, None, None)
-    assert (found.warnings(), found.refusal()) == ([], None)
 
 
 @pytest.mark.parametrize(
@@ -609,14 +515,6 @@ def test_clock_when_it_jumps_then_tells_the_step_once(step_ns: int) -> None:
     assert clock.on_time(clock_reply(1_005 * S + step_ns), 1_005 * S, 1_005 * S)
     assert clock.step_ns == step_ns
     assert not clock.on_time(clock_reply(1_010 * S + step_ns), 1_010 * S, 1_010 * S)
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [None, b"12", [], [b"1"], [b"a", b"b"], [None, None], [b"9" * 30, b"0"]],
-)
-def test_clock_when_the_reply_is_no_time_then_is_ignored(reply: object) -> None:
-    assert not ServerClock().on_time(reply, S, S)
 
 
 def test_reply_to_time_when_it_is_taken_then_no_signal_is_looked_for() -> None:

@@ -5,13 +5,10 @@ and so do those for type checkers alone, for a reader has to follow them too.
 """
 
 import ast
-import os
 import re
-import statistics
 import subprocess
 import sys
 from pathlib import Path
-from resource import RUSAGE_CHILDREN, getrusage
 
 import pytest
 
@@ -274,36 +271,6 @@ def test_clients_without_an_observer_load_nothing_of_it() -> None:
                   "print(*sys.modules)").split()  # fmt: skip
     of_observers = re.compile("obser|otel|prometheus|opentelemetry")
     assert [*filter(of_observers.search, told)] == []
-
-
-def cpu_ms(code: str, environment: dict[str, str]) -> float:
-    """Measure the CPU time of a new interpreter: other work here does not count."""
-    before = getrusage(RUSAGE_CHILDREN)
-    python(code, environment)
-    after = getrusage(RUSAGE_CHILDREN)
-    took = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    return took * 1e3
-
-
-def import_ms(environment: dict[str, str]) -> float:
-    """Measure what the first client costs beyond an empty interpreter: a median."""
-    code = "import fastredlock; fastredlock.FastRedlock(['redis://a'])"
-    pairs = [(cpu_ms(code, environment), cpu_ms("pass", environment)) for _ in range(9)]
-    with_import, without = zip(*pairs, strict=True)
-    beyond: float = statistics.median(with_import) - statistics.median(without)
-    return beyond
-
-
-@pytest.mark.slow
-def test_import_and_first_client_take_under_40_ms_more_than_none(
-    tmp_path: Path,
-) -> None:
-    # Compiled, as an installed package is, whatever the environment says.
-    environment = {**os.environ, "PYTHONPYCACHEPREFIX": str(tmp_path)}
-    environment.pop("PYTHONDONTWRITEBYTECODE", None)
-    python("import fastredlock", environment)
-    # Other work on the machine only ever adds to it.
-    assert any(import_ms(environment) < 40 for _ in range(3))
 
 
 # What depends on the interpreter's version, or takes longer the larger the program is.

@@ -93,15 +93,6 @@ def test_round_when_its_next_connection_fails_too_then_has_failed_there(
     assert round.verdict is Verdict.UNREACHABLE
 
 
-@pytest.mark.parametrize("operation", [Operation.EXTEND, Operation.INSPECT])
-def test_script_when_cut_then_is_asked_again(operation: Operation) -> None:
-    engine = ready_engine()
-    begin(engine, T0, operation)
-    first = sent(engine)
-    cut(engine, T0 + MS)
-    assert hand.reconnect(engine, T0 + 2 * MS) == first
-
-
 @pytest.mark.parametrize(
     ("reply", "verdict", "state"),
     [
@@ -212,24 +203,6 @@ def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> Non
     assert not release.may_hold
 
 
-def test_release_when_cut_then_waits_for_every_master() -> None:
-    engine = ready_engine(3)
-    lease = won(engine)
-    release = engine.new_release(lease, TERMS)
-    hand.submit(engine, release, T0 + 2 * MS)
-    cut(engine, T0 + 3 * MS)
-    for i in (1, 2):
-        hand.receive(engine, i, b":1\r\n", T0 + 4 * MS)
-    hand.finish(engine, T0 + 4 * MS)
-    assert (release.is_won, release.is_finished) == (True, False)
-    hand.reconnect(engine, T0 + 5 * MS)
-    hand.finish(engine, T0 + 5 * MS)
-    assert not release.is_finished  # its answer may be that the script is not known
-    hand.receive(engine, 0, b":1\r\n", T0 + 6 * MS)
-    hand.finish(engine, T0 + 6 * MS)
-    assert release.is_finished
-
-
 # ---- the connection that was lost
 
 
@@ -256,20 +229,6 @@ def test_lost_connection_when_it_owed_replies_then_is_ended_before_all_else() ->
     assert [words[0] for words in said[1:]] == [b"EVAL"]
     said = connected_again(lost_with_client_id(77), 3, "another")  # whose id is that?
     assert [words[0] for words in said] == [b"EVAL"]
-
-
-@pytest.mark.parametrize("reply", [b":1\r\n", b":0\r\n", b"-NOPERM no\r\n"])
-def test_lost_connection_when_it_was_ended_then_is_not_ended_again(
-    reply: bytes,
-) -> None:
-    engine = lost_with_client_id(77)
-    connected_again(engine, 78, "id0")
-    hand.receive(engine, 0, reply + b":1\r\n", T0 + S + MS)
-    assert engine.states[0][0] is MasterState.READY
-    begin(engine, T0 + 2 * S)
-    cut(engine, T0 + 2 * S + MS)
-    said = hand.reconnect(engine, T0 + 2 * S + 2 * MS, client_id=79)
-    assert said[0] == [b"CLIENT", b"KILL", b"ID", b"78"]
 
 
 # ---- what is kept for a silent master is bounded

@@ -10,7 +10,7 @@ from weakref import getweakrefs
 
 import pytest
 
-from fastredlock import ConfigurationError, FastRedlock, Lease, LeaseLostError
+from fastredlock import ConfigurationError, FastRedlock, Lease
 from fastredlock._core import Round
 from fastredlock._locking.keeper import KeepAlive
 from fastredlock._locking.renewals import Keeping
@@ -32,7 +32,6 @@ from tests.support.rounds import (
     taken,
 )
 
-NEVER_NS = 1 << 62
 THIRD_NS = 10 * S // 3
 WON, UNCONFIRMED, GONE = "GG.", "G..", "TT."
 
@@ -167,20 +166,6 @@ def test_first_renewal_is_due_between_a_thirtieth_and_a_third_of_the_ttl(
     )  # leases taken at once are not renewed at once
 
 
-def test_renewal_that_is_won_counts_from_its_beginning_and_the_next_one_follows(
-    desk: Desk,
-) -> None:
-    lease = desk.take()
-    for _ in range(5):
-        renewals, _ = desk.wait()
-        began = desk.now
-        assert desk.renew(renewals) == []
-        assert lease._valid_until_ns == began + VALIDITY_NS
-        next_ns = desk.keeping.next_ns
-        assert next_ns is not None
-        assert 0.8 * THIRD_NS < next_ns - began <= THIRD_NS
-
-
 def test_renewal_that_is_not_confirmed_is_tried_again_and_again_while_it_stands(
     desk: Desk,
 ) -> None:
@@ -204,13 +189,6 @@ def test_loss_is_told_before_the_end_of_the_validity_and_only_just(
     lease = desk.take()
     desk.locks.now += 60 * S  # the time jumps over the end
     assert desk.wait() == ([], [validity_of(lease)])
-
-
-def test_key_that_a_quorum_does_not_have_is_told_at_once(desk: Desk) -> None:
-    lease = desk.take()
-    renewals, _ = desk.wait()
-    assert [kept for kept, _ in desk.renew(renewals, GONE)] == [validity_of(lease)]
-    assert desk.keeping.next_ns is None
 
 
 def test_renewal_that_comes_after_the_validity_does_not_count(desk: Desk) -> None:
@@ -248,19 +226,6 @@ def test_lease_that_was_released_or_that_nobody_refers_to_is_dropped(
     assert desk.keeping.next_ns is None
 
 
-def test_lease_that_is_released_during_its_renewal_is_not_renewed_again(
-    desk: Desk,
-) -> None:
-    lease = desk.take()
-    (kept,) = desk.wait_for_renewals()
-    round = desk.begin(kept)
-    desk.locks.meanwhile = lambda: desk.end(kept, round)
-    lease.release()
-    assert kept.renew(lease._driver.engine, desk.now, S) is None
-    assert desk.keeping.next_ns is None
-    assert not lease.is_valid
-
-
 def test_many_leases_are_renewed_at_few_times(desk: Desk) -> None:
     leases = [desk.take() for _ in range(1000)]
     times: list[int] = []
@@ -271,16 +236,6 @@ def test_many_leases_are_renewed_at_few_times(desk: Desk) -> None:
         desk.renew(renewals)
     assert len({time // MS for time in times}) / 60 < 5  # each second
     assert all(lease.is_valid for lease in leases)
-
-
-def test_due_renewals_beyond_the_most_are_due_still(desk: Desk) -> None:
-    leases = [desk.take() for _ in range(10)]
-    desk.locks.now += THIRD_NS
-    first = desk.keeping.due(desk.now, 7).renewals
-    desk.renew(first)
-    rest = desk.keeping.due(desk.now, 7).renewals
-    assert (len(first), len(rest)) == (7, 3)
-    assert {*first, *rest} == {validity_of(lease) for lease in leases}
 
 
 @pytest.mark.slow
@@ -309,27 +264,7 @@ def test_ten_thousand_leases_when_all_are_late_then_none_is_lost() -> None:
     assert sum(not lease.is_valid for lease in leases) == 0
 
 
-def test_losses_come_before_renewals_that_are_left_over(desk: Desk) -> None:
-    short, *others = [desk.take(ttl=1), *(desk.take() for _ in range(9))]
-    desk.locks.now += THIRD_NS
-    due = desk.keeping.due(desk.now, 0)
-    assert due.lost == [validity_of(short)]
-    assert due.renewals == []
-    assert len(desk.keeping.due(desk.now).renewals) == len(others)
-
-
 # ---- extended by hand
-
-
-def test_lease_when_it_is_kept_then_is_not_extended_by_hand(desk: Desk) -> None:
-    lease, rounds = desk.take(), len(desk.locks.rounds)
-    with pytest.raises(ConfigurationError, match=r"is kept.*keep_alive\(False\)"):
-        lease.extend(60)
-    with pytest.raises(ConfigurationError, match="is kept"):
-        desk.locks.extend_each([taken(desk.locks), lease])
-    assert len(desk.locks.rounds) == rounds + 1
-    lease.keep_alive(False)
-    assert lease.extend(60) > 50
 
 
 @pytest.mark.parametrize("ttl", [1, 60])
@@ -342,17 +277,6 @@ def test_kept_lease_when_prolonged_then_is_valid_for_its_own_ttl_and_renewed(
     assert desk.locks.rounds[-1].terms.ttl_ms == max(ttl, 10) * 1000
     desk.renew(desk.wait_for_renewals())
     assert lease._valid_until_ns == desk.now + VALIDITY_NS
-
-
-def test_kept_lease_when_prolonging_finds_it_gone_then_is_told_at_once(
-    desk: Desk,
-) -> None:
-    lease = desk.take()
-    desk.locks.answers.insert(0, "TTT")
-    with pytest.raises(LeaseLostError):
-        lease._prolong(10)
-    assert desk.wait() == ([], [validity_of(lease)])
-    assert desk.now == T0
 
 
 @pytest.mark.parametrize("is_kept_again", [False, True])
@@ -441,30 +365,11 @@ def test_lease_when_kept_no_longer_and_shortened_by_hand_then_is_told_in_time(
 # ---- adopted
 
 
-def test_adopted_lease_that_was_seen_lost_is_not_extended_again(desk: Desk) -> None:
-    """Seen: after lost.is_set() it was sent, and returned 0.0."""
-    lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
-    lease.extend()
-    desk.locks.now += 11 * S
-    assert lease.lost.is_set()
-    with pytest.raises(LeaseLostError, match="its validity is over"):
-        lease.extend()
-
-
 def adopt(desk: Desk) -> Lease:
     lease = desk.locks.adopt("orders:42", b"a token", ttl=10)
     validity_of(lease).unknown_until_ns = desk.now + VALIDITY_NS
     desk.keep(lease)
     return lease
-
-
-def test_adopted_lease_is_renewed_at_once_and_valid_from_then_on(desk: Desk) -> None:
-    lease = adopt(desk)
-    renewals, _ = desk.wait()
-    assert desk.now == T0
-    assert not lease.lost.is_set()
-    desk.renew(renewals)
-    assert lease._valid_until_ns == T0 + VALIDITY_NS
 
 
 # ---- the time that renewals may take

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fastredlock._core import Engine, Operation, Round, Verdict, Vote
+from fastredlock._core import Engine, Round, Verdict, Vote
 from fastredlock._options import scripts
 from fastredlock._options.scripts import (
-    EXTEND,
-    EXTEND_SHA1,
     RELEASE,
-    RELEASE_ALL_SHA1,
-    RELEASE_SHA1,
 )
 from tests.support import by_hand as hand
 from tests.support.by_hand import (
@@ -31,7 +27,6 @@ VALKEY = b"*2\r\n*1\r\n$7\r\ndelifeq\r\n_\r\n"
 REDIS = b"*2\r\n_\r\n*1\r\n$5\r\ndelex\r\n"
 NOPERM = b"-NOPERM User u has no permissions to run the 'delifeq' command\r\n"
 OOM = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
-UNKNOWN = b"-ERR unknown command 'DELIFEQ', with args beginning with: 'key' \r\n"
 
 
 def ready(*native: bytes) -> Engine:
@@ -112,44 +107,6 @@ def test_extension_when_answered_as_a_script_then_counts_for_nothing(
     assert said_of(round)[0] is Vote.FAILED
 
 
-def test_masters_of_a_mixed_fleet_are_each_sent_their_form() -> None:
-    engine = ready(VALKEY, NO_NATIVE, REDIS)
-    lease = lease_of(engine, 3)
-    round = extend(engine, lease)
-    sent = [hand.outgoing(engine, i) for i in range(3)]
-    assert sent[0] == sent[2]
-    assert b"IFEQ" in sent[0]
-    assert EXTEND_SHA1 in sent[1]
-    for i, reply in enumerate((b"+OK\r\n", b":1\r\n", b"_\r\n")):
-        hand.receive(engine, i, reply, NOW)
-    assert round.is_won
-    release(engine, lease)
-    sent = [hand.outgoing(engine, i) for i in range(3)]
-    assert (b"DELIFEQ" in sent[0], RELEASE_SHA1 in sent[1]) == (True, True)
-    assert b"DELEX" in sent[2]
-
-
-@pytest.mark.parametrize("operation", ["release", "extend"])
-@pytest.mark.parametrize("error", [NOPERM, UNKNOWN, OOM])
-def test_script_is_asked_where_the_command_is_refused(
-    operation: str, error: bytes
-) -> None:
-    engine = ready(VALKEY)
-    lease = lease_of(engine)
-    round = {"release": release, "extend": extend}[operation](engine, lease)
-    hand.outgoing(engine, 0)
-    hand.receive(engine, 0, error, NOW)
-    assert round.verdict is Verdict.OPEN
-    assert {"release": RELEASE, "extend": EXTEND}[operation] in hand.outgoing(engine, 0)
-    hand.receive(engine, 0, b":1\r\n", NOW)
-    hand.finish(engine, NOW)
-    assert round.is_won
-    # An ACL, and a proxy that does not know it, refuse the next one as well.
-    extend(engine, engine.new_adopted(b"key", b"token", TERMS))
-    is_native_still = b"IFEQ" in hand.outgoing(engine, 0)
-    assert is_native_still is (error == OOM)
-
-
 def test_error_of_an_extension_is_not_asked_again_behind_the_release() -> None:
     engine = ready(VALKEY)
     lease = lease_of(engine)
@@ -177,19 +134,6 @@ def test_roll_back_goes_by_source_until_the_command_was_answered_once() -> None:
         release(engine, engine.new_adopted(b"key", b"token", TERMS))
         hand.receive(engine, 0, b":0\r\n", NOW)
         hand.outgoing(engine, 0)
-
-
-def test_rounds_of_several_keys_go_by_script_and_an_acquire_stays_a_set_nx() -> None:
-    engine = ready(VALKEY)
-    begin(engine, NOW, Operation.ACQUIRE)
-    assert b"$2\r\nNX\r\n" in hand.outgoing(engine, 0)
-    engine = ready(VALKEY)
-    lease = hand.begin_all(engine, NOW)
-    hand.outgoing(engine, 0)
-    hand.receive(engine, 0, b":1\r\n" + TIME_REPLY, NOW)
-    hand.finish(engine, NOW)
-    release(engine, lease)
-    assert RELEASE_ALL_SHA1 in hand.outgoing(engine, 0)
 
 
 TELLING = scripts.RELEASE_AND_NOTIFY
@@ -253,12 +197,6 @@ def met_taken() -> Gates:
     gates.answer_all()  # its recall
     gates.pass_time(3 * S)
     return gates
-
-
-def test_gate_of_a_name_that_was_met_taken_is_sent_the_script() -> None:
-    gates = met_taken()
-    gates.release(gates.take())
-    assert [words[:2] for words in gates.hear(GATE)] == [[b"EVALSHA", TELL]]
 
 
 def test_gate_is_asked_once_for_all_that_one_write_releases() -> None:

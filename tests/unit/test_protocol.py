@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from hashlib import sha1
-from typing import Any
 
 import hiredis
 import pytest
@@ -20,8 +19,6 @@ from tests.support.rounds import thorough
 ENGINE = new_engine()
 SHA1 = b"0123456789abcdef0123456789abcdef01234567"
 SCRIPT = Script(b"return 1", SHA1)
-# Around the first capacity of the buffer, its doubling, and what it gives back.
-LENGTHS = [1, 9, 10, 970, 1023, 1024, 1025, 2048, 65535, 65537, 1_000_000]
 KNOWN_SHA1 = {
     "RELEASE": b"79b954ef3863314d4ff2324b4a520053b6dcc018",
     "EXTEND": b"ed30988115d9849da791d33d434d0807403c478a",
@@ -70,21 +67,7 @@ def words_of(command: bytes) -> list[bytes]:
     return words
 
 
-def test_acquire_is_set_nx_px_with_the_bare_resource_and_token() -> None:
-    assert encode_acquire(b"orders:42", b"token", 5000) == (
-        b"*6\r\n$3\r\nSET\r\n$9\r\norders:42\r\n$5\r\ntoken\r\n"
-        b"$2\r\nNX\r\n$2\r\nPX\r\n$4\r\n5000\r\n"
-    )
-
-
 # ---- binary safe, of any length
-
-
-@pytest.mark.parametrize("length", LENGTHS)
-def test_key_of_any_length_is_sent_whole(length: int) -> None:
-    key = bytes(i % 251 for i in range(length))
-    assert words_of(encode_acquire(key, b"t", 1))[1:3] == [key, b"t"]
-    assert words_of(encode(Operation.EXTEND, b"r", key, 0))[3:] == [b"r", key]
 
 
 @thorough
@@ -95,15 +78,6 @@ def test_acquire_is_read_by_a_server_as_it_was_meant(
     expiry = [b"PX", b"%d" % ttl_ms] if ttl_ms else []  # 0: a key that stays
     meant = [b"SET", key, token, b"NX", *expiry]
     assert words_of(encode_acquire(key, token, ttl_ms)) == meant
-
-
-@pytest.mark.parametrize("count", [5, 6, 9, 10, 95, 96, 1000, 20_000])
-def test_script_of_any_number_of_keys_is_sent_whole(count: int) -> None:
-    keys = tuple(b"%d" % i for i in range(count))
-    command = encode(Operation.EXTEND, keys, b"token", 1)
-    assert words_of(command) == [
-        *(b"EVALSHA", SHA1, b"%d" % count, *keys, b"token", b"1")
-    ]
 
 
 @thorough
@@ -127,18 +101,6 @@ def test_script_is_read_by_a_server_as_it_was_meant(
 
 
 # ---- what is refused
-
-
-@pytest.mark.parametrize("words", [("r", b"t"), (b"r", "t"), (None, b"t"), (b"r", 1)])
-def test_acquire_takes_bytes_alone(words: tuple[Any, Any]) -> None:
-    with pytest.raises(TypeError):
-        encode_acquire(*words, 1)
-
-
-@pytest.mark.parametrize("length", [0, 39, 41])
-def test_script_with_a_sha1_of_another_length_is_refused(length: int) -> None:
-    with pytest.raises(ValueError, match="40 hex digits"):
-        Script(b"return 1", b"a" * length)
 
 
 # ---- the scripts themselves
@@ -173,10 +135,6 @@ def test_scripts_of_many_prefixes_are_not_all_kept() -> None:
     for i in range(100):
         scripts.scripts_of("locks", b"tenant%d:" % i)
     assert scripts.scripts_of.cache_info().currsize < 50
-
-
-def test_script_that_is_not_there_is_no_attribute() -> None:
-    assert not hasattr(scripts, "ACQUIRE_NONE")
 
 
 ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND

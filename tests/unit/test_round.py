@@ -35,20 +35,6 @@ from tests.support.rounds import (
 # ---- opening
 
 
-def test_round_keeps_what_it_was_made_of() -> None:
-    round = Round(Operation.EXTEND, b"r", b"t", TERMS, 3)
-    assert (round.operation, round.resource, round.token) == (1, b"r", b"t")
-    assert round.terms is TERMS
-    assert not round.is_opened
-
-
-def test_round_is_opened_only_once() -> None:
-    round = new_round(3)
-    with pytest.raises(RuntimeError, match="opened once"):
-        round.open(T0 + MS)
-    assert round.opened_ns == T0
-
-
 @pytest.mark.parametrize(
     "event",
     [lambda r: r.on_vote(0, Vote.GRANTED, None, True, T0), lambda r: r.on_deadline(T0)],
@@ -152,19 +138,7 @@ def test_lease_counts_as_gone_only_where_it_can_stand_on_no_quorum(
     assert cast(round, votes).verdict is verdict
 
 
-@pytest.mark.parametrize("masters", range(1, 65))
-def test_round_is_won_by_half_of_the_configured_masters_and_one(masters: int) -> None:
-    votes = "G" * (masters // 2 + 1)
-    assert cast(new_round(masters), votes[:-1]).verdict is OPEN
-    assert cast(new_round(masters), votes).verdict is WON
-
-
 # ---- validity, to the nanosecond
-
-
-def test_validity_is_ttl_less_drift_from_the_opening_on() -> None:
-    round = new_round(3, terms=Terms(10_000, 102_000_001, 1))
-    assert round.valid_until_ns == T0 + 10_000_000_000 - 102_000_001
 
 
 @pytest.mark.parametrize(
@@ -242,16 +216,6 @@ def test_what_follows_a_round_is_of_its_keys_and_token(
         assert round.terms is terms
 
 
-def test_release_of_all_reaches_the_masters_that_may_hold_a_key() -> None:
-    engine = new_engine(5)
-    lease = engine.new_round(Operation.ACQUIRE, KEYS, TOKEN, TERMS)
-    lease.open(T0)
-    for master in range(5):
-        lease.on_sent(master)
-    cast(lease, "GTEF")
-    assert engine.new_release(lease, TERMS).may_hold == lease.may_hold == 0b11001
-
-
 @pytest.mark.parametrize(
     ("make", "match"),
     [
@@ -308,18 +272,6 @@ def test_votes_tell_what_each_master_said_last_and_when() -> None:
     ]
     cast(round, ".G", T0 + 3 * MS)
     assert round.votes()[1] == (Vote.GRANTED, None, 3.0)
-
-
-@pytest.mark.parametrize(
-    ("after_ns", "told_ms"),
-    [(0, 0.001), (999, 0.001), (2_999, 0.002), (2**32 * 1000, (2**32 - 1) / 1000)],
-)
-def test_time_of_a_vote_is_in_whole_microseconds_within_its_limits(
-    after_ns: int, told_ms: float
-) -> None:
-    round = new_round(3)
-    round.on_vote(0, Vote.TAKEN, None, True, T0 + after_ns)
-    assert round.votes()[0][2] == told_ms
 
 
 # ---- the caller's timeout

@@ -3,28 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 
-from fastredlock import Lease
 from fastredlock._core import (
-    AcquireCall,
     Operation,
     Permits,
-    PermitsOf,
     Round,
-    Scripts,
     Verdict,
 )
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options import scripts
-from fastredlock._options.keys import encode_resource
 from fastredlock._options.settings import Settings
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS
-from tests.support.gate_by_hand import COUNT, KEY, TAKE, TELL, Gate, Gates
-from tests.support.rounds import ScriptedLocks, attempts_of
+from tests.support.gate_by_hand import COUNT, KEY, TAKE, Gate, Gates
+from tests.support.rounds import attempts_of
 from tests.support.waiters import gate_of
 
 INSPECT = int(Operation.INSPECT)
@@ -191,14 +185,6 @@ def test_turn_when_taken_then_asks_every_master_for_the_same_slot() -> None:
     assert round.slot == 2
 
 
-def test_release_when_of_a_slot_then_tells_the_queue_of_its_semaphore() -> None:
-    gates = Gates()
-    taken = try_slot(gates)
-    gates.release(taken)
-    (asked,) = gates.heard(GATE, TELL)
-    assert asked[:2] == [slot_key(taken.slot), NAME]
-
-
 def test_waiter_when_told_of_a_slot_then_tries_it_or_asks_beyond_its_own() -> None:
     gate = Gate()
     round = gate.wait(key=THREE)
@@ -266,36 +252,3 @@ def test_rate_when_its_clocks_differ_by_the_drift_then_no_window_has_two_begins(
     assert last_begin_ns > 0
     shortest_life_ns = int(terms.ttl_ms * MS * (1 - settings.drift_factor))
     assert shortest_life_ns - last_begin_ns >= per * 1e9
-
-
-@pytest.mark.parametrize("permits", [0, -5, 1025, 2**31 - 1])
-def test_permits_out_of_range_are_refused(permits: int) -> None:
-    with pytest.raises(ValueError, match="permits"):
-        Permits(KEY, permits)
-    with pytest.raises(ValueError, match="permits"):
-        PermitsOf(encode_resource, permits)
-
-
-def test_encoder_of_what_is_no_key_is_refused() -> None:
-    for made in (None, "text", 7):
-        with pytest.raises(TypeError, match="resource"):
-            PermitsOf(lambda resource, made=made: made, 1)("x")
-
-
-def test_scripts_without_some_of_the_queues_keep_none() -> None:
-    queue = scripts.scripts_of("queue")
-    for name in ("", *queue):
-        named = scripts.scripts_of("locks") | queue
-        named.pop(name, None)
-        assert Scripts(named).keeps_queues is (name == "")
-
-
-@pytest.mark.parametrize("resource", ["orders:42", "x" * 2000])
-def test_acquire_with_an_encoder_of_permits_then_has_a_slot(resource: str) -> None:
-    """It is asked of a plain resource as well; without, that would be another lock."""
-    locks: Any = ScriptedLocks("GG.")
-    encode = PermitsOf(encode_resource, 1)
-    made = encode(resource)
-    assert (made.name, made.count) == (resource.encode() + b"#", 1)
-    lease = AcquireCall(locks._driver, Lease, resource, None, 0, encode).run()
-    assert lease._round.resource == made.name

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import ssl
 import traceback
 from collections.abc import Callable
 from functools import partial, wraps
@@ -129,18 +128,6 @@ UNCHECKED = TLSSettings(cert_reqs="none", check_hostname=False)
 )
 def test_tls_settings_are_carried_as_they_are(master: object, tls: TLSSettings) -> None:
     assert one(master).tls == tls
-
-
-def test_masters_of_all_forms_mix_and_keep_their_order() -> None:
-    masters = iter(["redis://a", ("b", 1), {"host": "c"}])
-    assert [each.host for each in parse_masters(masters)] == ["a", "b", "c"]
-
-
-def test_dict_of_the_caller_is_not_changed() -> None:
-    settings = {"host": "h", "socket_timeout": 1, "ssl": True}
-    before = dict(settings)
-    parse_masters([settings])
-    assert settings == before
 
 
 @pytest.mark.parametrize(
@@ -327,14 +314,6 @@ def test_password_is_never_shown_when_it_breaks_a_url(
         assert MARKER not in all_that_is_shown(masters)
 
 
-@settings(deadline=None)
-@given(password=passwords)
-def test_password_is_never_shown_when_the_host_is_forgotten(password: str) -> None:
-    # With a digit first or an '@' in it, the rest cannot be told from port and host.
-    forgotten = f"redis://user:x{password.replace('@', '')}"
-    assert MARKER not in all_that_is_shown([forgotten])
-
-
 @pytest.mark.parametrize(
     "master",
     [
@@ -404,42 +383,6 @@ def test_client_is_copied_as_the_dict_of_its_arguments_would_be(
     client = module.Redis(**kwargs)
     assert parse_masters([client]) == parse_masters([kwargs]) == (endpoint,)
     assert not client.connection_pool._available_connections
-
-
-@either
-@pytest.mark.parametrize(
-    "url",
-    [
-        "redis://",
-        "redis://u:p%40@h:1/2",
-        "redis://u@[::1]/1?db=3",
-        "redis://:%2B+@h?socket_timeout=1&client_name=a+b",
-        "rediss://h?ssl_cert_reqs=optional&ssl_check_hostname=no&ssl_ca_certs=/a%2Bb+c",
-        "unix://u:p@/r%20s?db=1",
-        "unix:///r?password=a+b%2B",
-    ],
-)
-def test_url_and_client_made_from_it_give_the_same_endpoint(
-    module: Any, url: str
-) -> None:
-    assert one(module.from_url(url)) == one(url)
-
-
-def test_settings_of_a_tls_client_may_be_enums_of_ssl() -> None:
-    enums: dict[str, Any] = {"ssl_cert_reqs": ssl.CERT_OPTIONAL}
-    enums["ssl_min_version"] = ssl.TLSVersion.TLSv1_3
-    tls = one(redis.Redis(ssl=True, **enums)).tls
-    assert tls == TLSSettings("optional", min_version=772)
-    assert type(tls.min_version) is int
-
-
-def test_setting_of_a_later_redis_py_is_dropped_unless_it_concerns_tls() -> None:
-    assert one(later("new_setting")) == one(later())
-
-
-def test_client_with_a_blocking_pool_is_copied() -> None:
-    pool = redis.BlockingConnectionPool(host="h", timeout=3)
-    assert one(redis.Redis(connection_pool=pool)) == Endpoint("h", 6379)
 
 
 def test_cluster_client_is_copied() -> None:

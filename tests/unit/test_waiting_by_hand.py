@@ -435,12 +435,6 @@ def test_gate_when_any_number_waits_then_has_few_questions_about_each(
     assert len(many.tried) <= seconds + 1
 
 
-def test_gate_when_one_waits_alone_then_is_asked_as_ever() -> None:
-    many = Many(1)
-    many.pass_time(8)
-    assert len(many.tried) == 8  # the first of all tries on all masters
-
-
 def test_queues_when_an_answer_is_lost_then_are_asked_about_again() -> None:
     many = Many(50)
     many.gate.pass_time(2 * QUARTER)
@@ -453,15 +447,6 @@ def test_queues_when_an_answer_is_lost_then_are_asked_about_again() -> None:
         many.gate.pass_time(QUARTER)
         asked |= {*map(resource_of, hand.commands_in(many.gate.hear()))}
     assert len(asked & {*many.names}) >= 49  # one is at a try
-
-
-def test_queue_when_its_caller_has_left_then_is_not_asked_about() -> None:
-    many = Many(5)
-    many.pass_time(4)
-    many.gate.withdraw(many.rounds.pop(b"r3"))
-    questions = many.pass_time(4)
-    assert b"r3" not in questions
-    assert b"r2" in questions
 
 
 def test_tries_when_many_wait_then_go_round_among_them() -> None:
