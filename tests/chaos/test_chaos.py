@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 from . import storage
-from .ledger import Hold, Ledger, Window, now_ns, violations, windows_in
+from .ledger import Hold, Ledger, Window, violations, windows_in
 from .report import Report, Told
 from .run import Run, reports_of, run
-from .schedule import MASTERS, RESTARTED_AFTER, Fault, Options, draw_schedule
+from .schedule import RESTARTED_AFTER, Fault, Options, draw_schedule
 
 SEED = 20_261_121  # one seed, one schedule; python -m tests.chaos --seed for others
 
@@ -63,51 +63,6 @@ def windows(folder: Path) -> list[Window]:
     return list(windows_in(folder))
 
 
-def test_windows_when_of_many_processes_then_come_in_one_order(tmp_path: Path) -> None:
-    drawn = random.Random(SEED)
-    for process in range(4):
-        ledger = Ledger(tmp_path, process)
-        for _ in range(300):
-            ledger.note(Window(0, drawn.randrange(10**18), 10**18, process))
-    with (tmp_path / "windows0").open("ab") as file:
-        file.write(b"half a record")
-    found = windows(tmp_path)
-    assert found == sorted(found, key=lambda window: window.begin_ns)
-    assert len(found) == 1200
-
-
-def test_hold_when_it_ends_then_counts_up_and_keeps_its_window(tmp_path: Path) -> None:
-    ledger, began_ns = Ledger(tmp_path, 7), now_ns()
-    for _ in range(3):
-        Hold(ledger, (2,), lambda: 1.0).end()
-    Hold(ledger, (2,), lambda: 0.05).end()  # too little validity left for a write
-    assert ledger.read(2) == 3
-    assert [window.flags for window in windows(tmp_path)] == [1, 1, 1, 0]
-    for each in windows(tmp_path):
-        assert began_ns < each.begin_ns < each.end_ns <= now_ns()
-
-
-def test_hold_when_an_extension_fails_then_ends_no_later(tmp_path: Path) -> None:
-    left = iter((0.0, 5.0))
-    hold = Hold(Ledger(tmp_path, 1), (0,), lambda: next(left))
-    hold.shorten()
-    hold.end()
-    (window,) = windows(tmp_path)
-    assert window.end_ns <= window.begin_ns
-
-
-def test_hold_of_a_kept_lease_when_told_that_nothing_is_lost_then_lasts_until_then(
-    tmp_path: Path,
-) -> None:
-    hold = Hold(Ledger(tmp_path, 1), (0,), lambda: 0.0)
-    began_ns = now_ns()
-    assert not hold.look(lambda: False)  # whatever it says of its validity
-    assert hold.look(lambda: True)
-    hold.end()
-    (window,) = windows(tmp_path)
-    assert window.end_ns > began_ns
-
-
 @pytest.mark.parametrize(("left", "kinds"), [(1.0, ["lost"]), (-1.0, ["lost", "late"])])
 def test_loss_when_told_after_the_validity_then_is_late(
     tmp_path: Path, left: float, kinds: list[str]
@@ -116,28 +71,6 @@ def test_loss_when_told_after_the_validity_then_is_late(
     told.hold = Hold(Ledger(tmp_path, 1), (0,), lambda: left)
     told(None, ValueError("lost: a test"))
     assert [kind for kind, _ in reports_of(tmp_path, 1)] == kinds
-
-
-def test_schedule_when_drawn_twice_from_a_seed_then_is_the_same() -> None:
-    faults = draw_schedule(1, 120, Options(), clients=4)
-    assert faults == draw_schedule(1, 120, Options(), clients=4)
-    assert {fault.kind for fault in faults} == {
-        *("pause", "kill", "cut", "forget"),
-        *("client-kill", "client-stop", "client-close", "client-end"),
-    }
-
-
-def test_schedule_when_long_then_freezes_all_together_but_kills_two_at_the_most() -> (
-    None
-):
-    away: list[tuple[float, str]] = []
-    most = 0
-    for fault in draw_schedule(3, 300, Options()):
-        away = [(end, kind) for end, kind in away if end > fault.at]
-        away += [(fault.at + fault.length, fault.kind)] if fault.length else []
-        most = max(most, len(away))
-        assert sum(kind == "kill" for _, kind in away) <= 2
-    assert most == MASTERS
 
 
 @pytest.mark.parametrize("seconds", [3, 5, 8, 25])

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from .catalogue import MUTANTS, Mutant
-from .finder import Edit, Product
+from .finder import Product
 from .together import together
 from .workshop import ROOT, Workshop
 
@@ -45,60 +45,6 @@ def test_mutants_of_the_core_when_built_together_then_nearly_all_fit_in() -> Non
     for number in numbers.values():
         assert f"if mutant_number == {number}: " in text
         assert re.search(rf"(def|\*| ) ?mutant{number}_\w+\(", text)
-
-
-SOURCE = """\
-class Held:
-    def leave(self):
-        if self.count > 1 and (   # a comment does not count
-            self.is_ours
-        ):
-            self.count -= 1
-            self.end()
-
-def leave(self):
-    cdef int x = 1
-"""
-LUA = """\
-local function notify()  -- a comment
-  redis.call("publish",
-    KEYS[1], ARGV[1])
-end
-"""
-
-
-def changed(folder: Path, place: str, old: str, new: str = "") -> str:
-    for name, text in (("src_cython/held.pyx", SOURCE), ("fastredlock/a.lua", LUA)):
-        (folder / name).parent.mkdir(parents=True, exist_ok=True)
-        (folder / name).write_text(text)
-    (text,) = Product(folder).patched((Edit(place, old, new),)).values()
-    return text
-
-
-@pytest.mark.parametrize(
-    ("place", "old", "new", "then"),
-    [
-        ("Held", "if self.count>1 and (self.is_ours,):", "if x:", "        if x:\n"),
-        ("Held.leave", "self.end()", "", "-= 1\n            pass\n"),
-        ("held.pyx:Held", "self.count -= 1", "a\nif b:\n    c", "\n                c"),
-        ("*", "and (self.is_ours)", "", "if self.count > 1 :"),
-        ("lua", "redis.call('publish', KEYS[1],ARGV[1])", "", ""),
-        ("lua", 'redis.call("publish", KEYS[1],ARGV[1])', "", "comment\n  \nend"),
-        ("a.lua:lua", "KEYS[1], ARGV[1]", "1", '"publish",\n    1)'),
-        ("text", "a comment does", "", "not count"),
-        # Not there, or more than once.
-        *(("leave", "self", "", ""), ("*", "1", "", "")),
-        *(("Held", "self.begin()", "", ""), ("Gone", "self", "", "")),
-    ],
-)
-def test_edit_when_its_code_is_there_once_however_laid_out_then_is_found(
-    tmp_path: Path, place: str, old: str, new: str, then: str
-) -> None:
-    if not then:
-        with pytest.raises(ValueError, match=r"\d times, not once"):
-            changed(tmp_path, place, old, new)
-    else:
-        assert then in changed(tmp_path, place, old, new)
 
 
 @pytest.mark.slow

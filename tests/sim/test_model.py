@@ -21,7 +21,7 @@ import hiredis
 import pytest
 
 from fastredlock._options import scripts
-from fastredlock.testing._model import Model, ReplyError, runtime
+from fastredlock.testing._model import Model, ReplyError
 from tests.sim.clocked_server import EPOCH_US, Client, ClockedServer, encoded
 from tests.support.local_servers import PROGRAMS
 
@@ -365,13 +365,6 @@ def test_model_when_asked_what_we_never_ask_then_replies_with_an_error(
     words: Words, code: bytes
 ) -> None:
     assert Model().execute([*words], None, EPOCH_US).startswith(code)
-
-
-@pytest.mark.parametrize("file", ["locks", "queue", "fences"])
-def test_file_of_scripts_is_valid_lua(file: str) -> None:
-    path = Path(scripts.__file__).with_name(f"{file}.lua")
-    lua, _ = runtime()
-    assert lua.eval(b"loadstring")(path.read_bytes()) is not None
 
 
 def test_client_when_killed_then_listens_no_more_and_has_no_id() -> None:

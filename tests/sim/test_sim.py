@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
@@ -104,16 +103,6 @@ def test_compiled_simulator_when_given_the_same_seeds_then_runs_the_same() -> No
     ]
     digests = [run.stdout.partition("digest ")[2].split()[0] for run in told]
     assert digests[0] == digests[1]
-
-
-def test_compiled_simulator_when_nothing_can_compile_it_then_says_so_in_a_sentence(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    """Seen: a traceback of 20 lines out of a command that CONTRIBUTING names."""
-    monkeypatch.setattr(compiled, "folder_of_build", lambda: tmp_path / "no")
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with pytest.raises(SystemExit, match=r"^--compiled needs Cython: pip install"):
-        compiled.build()
 
 
 @pytest.mark.parametrize(

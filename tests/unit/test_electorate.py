@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fastredlock._core import Electorate, has_quorum
+from fastredlock._core import Electorate
 from fastredlock._reports.votes import quorum_value
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,24 +63,6 @@ def test_set_when_it_has_bits_of_no_master_then_these_do_not_count() -> None:
     assert not Electorate(3).wins(~0b111 & (1 << 64) - 1 | 0b001)
     assert Electorate(64).wins((1 << 33) - 1)
     assert not Electorate(64).wins((1 << 32) - 1)
-
-
-@pytest.mark.parametrize("count", [0, -1, 65])
-def test_electorate_when_its_number_is_impossible_then_it_is_refused(
-    count: int,
-) -> None:
-    with pytest.raises(ValueError, match="1 to 64 masters"):
-        Electorate(count)
-
-
-@pytest.mark.parametrize(
-    ("voted", "expected"),
-    [([], False), ([1], True), ([1, 1, 0], True), ([1, 0, 0], False), ([1, 0], False)],
-)
-def test_quorum_of_flags_is_that_of_their_set(voted: list[int], expected: bool) -> None:
-    assert has_quorum(iter(voted)) is expected
-    if voted:
-        assert has_quorum(voted, Electorate(len(voted))) is expected
 
 
 @pytest.mark.parametrize(
