@@ -93,17 +93,6 @@ def test_every_round_has_a_token_and_a_number_of_its_own() -> None:
 # ---- the timeout
 
 
-@pytest.mark.parametrize("votes", [TAKEN, UNREACHABLE])
-def test_timeout_of_zero_is_one_try(votes: str) -> None:
-    driven = Driven(0)
-    driven.run(votes, took_ns=0)
-    if votes == TAKEN:
-        driven.end()
-    else:
-        assert driven.fail().attempts == 1
-    assert driven.delays == []
-
-
 def test_last_try_is_made_at_the_end_of_the_timeout_and_not_before() -> None:
     driven = Driven(250 * MS)
     for _ in range(4):
@@ -153,18 +142,6 @@ def test_unreachable_masters_are_tried_so_often_in_a_row(tries: int) -> None:
     assert len(driven.delays) == tries - 1
 
 
-def test_unreachable_error_carries_the_votes_of_the_last_round() -> None:
-    driven = Driven(0)
-    driven.run("GE.")
-    error = driven.fail()
-    assert [str(vote) for vote in error.votes] == [
-        "master0:6379 GRANTED in 10.0 ms",
-        "master1:6379 FAILED in 10.0 ms (LOADING)",
-        "master2:6379 SILENT (no reply within 500 ms)",
-    ]
-    assert (error.resource, error.elapsed, error.hint) == ("orders:42", 0.010, "")
-
-
 # ---- too late
 
 
@@ -203,13 +180,6 @@ def test_later_round_has_what_the_earlier_ones_and_the_delay_left_of_the_timeout
 
 
 # ---- the delays
-
-
-def test_delay_after_an_unreachable_round_outlasts_a_round_trip() -> None:
-    driven = Driven(None, Retry(jitter=0))
-    driven.run(UNREACHABLE)
-    driven.next_round()
-    assert driven.delays == [0.15]
 
 
 # ---- the hint

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 
 import pytest
 from hiredis import Reader
@@ -284,15 +283,6 @@ def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted(
     undone = [words[1] for words in cluster.sent(NODE_A)]
     assert undone == [scripts.RELEASE] * was_sent
     assert "votes in" in (votes(round)[1] or "")
-
-
-def test_tag_when_a_node_has_no_slot_then_none_is_looked_for() -> None:
-    routes = Routes([A])
-    routes.take_map(read(map_of(HALVES)), b"s")
-    routes.take_map(read(map_of([(0, 16383, A)])), b"s")
-    began = time.perf_counter()
-    assert routes.tag_of(B) == b"{0}"
-    assert time.perf_counter() - began < 0.05
 
 
 @pytest.mark.parametrize(
@@ -656,18 +646,6 @@ def test_node_when_it_cannot_be_used_then_the_error_names_it(
     text = cluster.engine.states[0][1]
     assert text.startswith(reason)
     assert text.endswith(" at the node b:2")
-
-
-def test_node_when_it_is_a_replica_by_now_then_the_text_names_the_failover() -> None:
-    cluster = Cluster()
-    hand.lost(cluster.engine, NODE_B, "cut", HEARD)
-    hand.open_due(cluster.engine, True, HEARD + S)
-    hand.connected(cluster.engine, NODE_B, HEARD + S)
-    told = id_of(b"b") + info(run_id="id2", role="slave")
-    hand.answer_handshake(cluster.engine, NODE_B, told, hand.NO_NATIVE, HEARD + S)
-    text = cluster.engine.states[0][1]
-    assert text.startswith("is a replica: a failover has made another one the primary")
-    assert "give the masters" not in str(cluster.engine.warnings)
 
 
 # ---- names of our own

@@ -8,10 +8,8 @@ from time import thread_time_ns
 
 import pytest
 
-from fastredlock import FastRedlock
 from fastredlock._core import Engine, Operation, Round, Verdict, Vote
 from fastredlock._reports.votes import votes_of
-from fastredlock.testing import LocalMasters
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS, START_NS, TERMS, S, info, make_ready, ready_engine
 
@@ -154,14 +152,6 @@ def test_master_when_back_after_a_line_then_is_one_more_each_time() -> None:
         ]
 
 
-def test_master_when_back_after_a_blip_then_is_no_line() -> None:
-    engine = ready_engine()
-    assert lose(engine, 1, 5) == []
-    make_ready(engine, [info(run_id="a")], START_NS + 6 * S)
-    assert lose(engine, 20, 25) == []
-    assert engine.warnings == []
-
-
 OOM = "OOM command not allowed"
 FULL, OK = f"-{OOM}\r\n".encode(), b"+OK\r\n"
 
@@ -240,29 +230,9 @@ def test_late_reply_when_a_later_one_is_in_time_then_is_not_told_any_more() -> N
     assert engine.faults[0][0] == 0
 
 
-def test_losses_when_attempts_are_refused_then_count_connections_only() -> None:
-    engine = ready_engine()
-    lose(engine, 1, 2, 3, 12)
-    assert (engine.counters.connects, engine.counters.losses) == (1, 1)
-
-
 def test_master_when_a_refused_server_is_in_its_place_then_is_not_back() -> None:
     engine = ready_engine()
     lose(engine, 1, 12)
     refused = info(run_id="b", role="active-replica")
     make_ready(engine, [refused], START_NS + 13 * S)
     assert [level for level, *_ in engine.take_unlogged()] == [logging.WARNING]
-
-
-def test_line_of_a_return_when_a_call_ends_then_is_logged_at_level_info(
-    caplog: pytest.LogCaptureFixture,
-) -> None:
-    with (
-        LocalMasters(1) as masters,
-        FastRedlock(masters.urls) as locks,
-        caplog.at_level(logging.INFO, "fastredlock"),
-        locks.lock("orders"),
-    ):
-        locks._driver.engine.unlogged.append((logging.INFO, "a:1", "is back"))
-    (line,) = caplog.records
-    assert (line.levelno, line.message) == (logging.INFO, "a:1: is back")

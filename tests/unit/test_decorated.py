@@ -86,15 +86,6 @@ def test_decorated_function_keeps_its_name_signature_and_types() -> None:
     assert get_type_hints(add) == {"a": int, "b": int, "return": int}
 
 
-def test_decorated_coroutine_function_is_one() -> None:
-    @awaitable_locks.lock("r")
-    async def add(a: int, b: int = 2) -> int:
-        return a + b
-
-    assert inspect.iscoroutinefunction(add)
-    assert str(inspect.signature(add)) == "(a: int, b: int = 2) -> int"
-
-
 # ---- what is refused, when it is decorated
 
 
@@ -254,18 +245,6 @@ class Awaited:
 
     def __await__(self) -> Iterator[None]:
         raise AssertionError("the body runs")
-
-
-def future() -> Any:
-    loop = asyncio.new_event_loop()
-    loop.close()
-    return asyncio.Future(loop=loop)
-
-
-@pytest.mark.parametrize("function", [Awaited, future])
-def test_call_that_returns_an_awaitable_is_refused(function: Any) -> None:
-    with pytest.raises(ConfigurationError, match="returned an awaitable: its body"):
-        granting().lock("r", timeout=0)(lambda: function())()
 
 
 def test_awaited_call_that_returns_a_task_is_refused_and_the_task_cancelled() -> None:

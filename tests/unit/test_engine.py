@@ -62,17 +62,6 @@ def test_reply_when_it_comes_late_then_is_not_the_next_rounds_vote() -> None:
     assert engine.states[0][0] is MasterState.READY
 
 
-def test_release_of_a_lost_round_goes_behind_its_set_on_the_same_connection() -> None:
-    engine = hand.ready_engine(1)
-    round = begin(engine, T0)
-    round.on_deadline(T0 + S)
-    hand.conclude(engine, round, T0 + S)
-    assert engine.states[0][0] is MasterState.READY
-    acquire, release = sent(engine)
-    assert (acquire[0], acquire[2]) == (b"SET", round.token)
-    assert release[1:] == [scripts.RELEASE, b"1", b"key", round.token]
-
-
 @pytest.mark.parametrize(
     ("begin", "replies", "script", "keys"),
     [
@@ -263,22 +252,6 @@ def test_extension_when_won_is_repeated_where_it_is_the_last_one(is_last: bool) 
     hand.outgoing(engine, 2)
     hand.receive(engine, 2, b"+OK\r\n" + TIME_REPLY + b"-NOSCRIPT\r\n", T0 + MS)
     assert (b"EVAL\r\n" in hand.outgoing(engine, 2)) is is_last
-
-
-def test_handshake_is_given_time_for_each_answer_and_given_up_without_one() -> None:
-    """A client that blocks reads one more of them in each of its calls."""
-    engine = hand.new_engine()
-    now_ns = hand.START_NS
-    hand.open_due(engine, True, now_ns)
-    hand.connected(engine, 0, now_ns)
-    begin(engine, now_ns)
-    for answer in (hand.HELLO, b"+OK\r\n", hand.info(run_id="a", uptime_in_seconds=9)):
-        now_ns += S - MS
-        hand.receive(engine, 0, answer, now_ns)
-        hand.pass_time(engine, now_ns)
-        assert engine.states[0][0] is MasterState.HANDSHAKE
-    hand.pass_time(engine, now_ns + S + MS)
-    assert engine.states[0][0] is MasterState.BACKOFF
 
 
 # ---- what a write was refused for counts for a while
@@ -480,16 +453,6 @@ def answer(engine: Engine, *replies: bytes, at_ns: int = T0 + MS) -> None:
         hand.receive(engine, master, reply, at_ns)
 
 
-def won_on_two_of_three(engine: Engine) -> Round:
-    """Take both keys by the votes of two masters; the third says NOSCRIPT later."""
-    lease = begin_all(engine, T0)
-    answer(engine, b":1\r\n" + TIME_REPLY, b":1\r\n" + TIME_REPLY)
-    hand.conclude(engine, lease, T0 + MS)
-    assert lease.is_won
-    sent(engine, 2)
-    return lease
-
-
 # ---- what is sent
 
 
@@ -511,25 +474,3 @@ def test_acquire_of_all_when_rolled_back_then_is_not_repeated_after_noscript(
     assert sent(engine, 2) == []
     assert hand.said_of(round, 2) == (Vote.FAILED, NOSCRIPT[1:-2].decode())
     assert not round.may_hold >> 2 & 1
-
-
-def test_acquire_of_all_when_its_lease_is_released_then_is_not_repeated() -> None:
-    engine = hand.ready_engine(3)
-    lease = won_on_two_of_three(engine)
-    hand.start(engine, engine.new_release(lease, TERMS), T0 + 2 * MS)
-    sent(engine, 2)
-    hand.receive(engine, 2, NOSCRIPT + TIME_REPLY, T0 + 3 * MS)
-    assert sent(engine, 2) == []
-
-
-# The release asks for nothing that could stand afterwards.
-def test_release_of_all_when_its_round_is_over_then_is_repeated_all_the_same() -> None:
-    engine = hand.ready_engine(3)
-    lease = won_on_two_of_three(engine)
-    release = engine.new_release(lease, TERMS)
-    hand.start(engine, release, T0 + 2 * MS)
-    sent(engine, 2)
-    answer(engine, b":1\r\n", b":1\r\n", at_ns=T0 + 3 * MS)
-    assert release.is_won
-    hand.receive(engine, 2, b":1\r\n" + TIME_REPLY + NOSCRIPT, T0 + 3 * MS)
-    assert [words[1] for words in sent(engine, 2)] == [scripts.RELEASE_ALL]

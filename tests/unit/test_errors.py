@@ -214,24 +214,6 @@ def inspected(*replies: object) -> Round:
     return round
 
 
-# Issue 29: an operator looked for a second holder, and the servers had been flushed.
-@pytest.mark.parametrize(
-    ("votes", "shown"),
-    [
-        ([(Vote.TAKEN, None)] * 2, "0 of 2 granted, 2 taken [a:1 TAKEN; b:1 TAKEN]"),
-        (
-            [(Vote.GONE, None), (Vote.TAKEN, None), (Vote.TAKEN, "gone or taken")],
-            "0 of 3 granted, 1 gone or taken, 1 taken, 1 gone [a:1 GONE; ",
-        ),
-    ],
-)
-def test_votes_are_counted_then_shown_one_by_one(
-    votes: list[tuple[Vote, str | None]], shown: str
-) -> None:
-    named = [MasterVote(f"{'abc'[i]}:1", *each) for i, each in enumerate(votes)]
-    assert describe_votes(tuple(named)).startswith(shown)
-
-
 def test_votes_of_a_round_are_one_per_master_in_configured_order() -> None:
     votes = votes_of(new_engine(), opened(Operation.ACQUIRE, "GFE"))
     assert votes == (
@@ -266,25 +248,6 @@ def test_master_that_is_well_in_an_outage_is_told_apart_from_the_failed(
     votes = votes_of(engine, opened(Operation.ACQUIRE, "FF"))
     assert (votes[2].vote, votes[2].text) == (Vote.PENDING, text)
     assert describe_votes(votes).startswith(counts)
-
-
-# Issue 53: of three wrong passwords one was "pending", with its reason beside it.
-@pytest.mark.parametrize("tries_again", [False, True])
-def test_master_that_has_failed_outside_of_the_round_is_shown_as_failed(
-    tries_again: bool,
-) -> None:
-    engine = by_hand.new_engine(3)
-    for master in by_hand.open_due(engine, True, by_hand.START_NS):
-        by_hand.lost(engine, master, "WRONGPASS", by_hand.START_NS)
-    if tries_again:
-        assert by_hand.open_due(engine, True, by_hand.START_NS + 10_000 * MS) == [
-            0,
-            1,
-            2,
-        ]
-    votes = votes_of(engine, opened(Operation.ACQUIRE, "FF"))
-    assert (votes[2].vote, votes[2].text) == (Vote.FAILED, "WRONGPASS")
-    assert describe_votes(votes).startswith("0 of 3 granted, 3 failed [")
 
 
 # ---- resources

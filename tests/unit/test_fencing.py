@@ -103,19 +103,6 @@ def test_proposal_is_ahead_of_a_clock_that_is_behind_by_some_milliseconds() -> N
     assert proposals(engine) == [WALL_US + 1_000_000 + 2000]
 
 
-def test_numbers_that_are_remembered_have_a_bound() -> None:
-    engine = ready_engine(1)
-    ahead = WALL_US + 3_600_000_000
-    for i in range(1500):
-        begin(engine, T0 + i, b"key%d" % i)
-        hear(engine, T0 + i, number(ahead))
-    sent(engine)
-    begin(engine, T0 + S, b"key0")
-    begin(engine, T0 + S, b"key1499")
-    first, last = proposals(engine)
-    assert first < ahead < last
-
-
 # ---- one round trip
 
 
@@ -158,21 +145,6 @@ def test_reply_of_no_known_kind_ends_the_connection(said: bytes) -> None:
 
 
 # ---- the second write
-
-
-@pytest.mark.parametrize("keys", [(b"key",), (b"a", b"b")])
-def test_number_when_masters_differ_then_is_written_where_it_is_less(
-    keys: tuple[bytes, ...],
-) -> None:
-    """Of several keys it is one number for all."""
-    engine, round = differing(*keys)
-    assert (round.verdict, round.is_finished) == (Verdict.OPEN, False)
-    writes = [sent(engine, i) for i in range(3)]
-    head = [b"EVALSHA", scripts.WRITE_FENCE_SHA1, b"%d" % len(keys), *keys]
-    assert writes == [[[*head, round.token, b"9", LIFE]], [], []]
-    hear(engine, T0 + 2 * MS, RAISED)
-    assert (round.is_won, round.is_finished, round.fence) == (True, True, 9)
-    assert engine.counters.fences_written == 1
 
 
 def test_number_when_a_late_master_has_less_then_is_written_there_too() -> None:

@@ -73,17 +73,6 @@ def test_hello_carries_user_and_password_where_there_is_one(
     assert hello == [[b"HELLO", b"3", b"AUTH", *words]]
 
 
-@pytest.mark.parametrize("reply", [HELLO_REPLY, [b"server", b"redis", b"proto", 2]])
-def test_answered_hello_is_followed_by_the_introduction_without_auth(
-    reply: object,
-) -> None:
-    handshake = new_handshake(b"u", b"pw")
-    assert introduced(handshake, reply) == INTRODUCTION
-    assert (handshake.is_done, handshake.failure) == (False, None)
-    sent = introduced(new_handshake(b"u", b"pw", 7), reply)
-    assert sent == [[b"SELECT", b"7"], *INTRODUCTION]
-
-
 # ---- servers without HELLO 3
 
 
@@ -458,19 +447,6 @@ def test_cluster_that_is_down_ends_the_handshake_and_is_no_missing_right() -> No
 
 
 # --- what INFO says of a server, without a server: text in, values out
-
-
-@pytest.mark.parametrize(
-    ("uptime", "seconds"),
-    [
-        *((odd, None) for odd in (b"", b"-1", b"1.5", b"soon", b"\xc2\xb2")),
-        (b"9" * 5000, 10**20 - 1),  # absurd
-    ],
-)
-def test_server_info_when_uptime_is_no_whole_number_then_is_none(
-    uptime: bytes, seconds: int | None
-) -> None:
-    assert ServerInfo(b"uptime_in_seconds:" + uptime + b"\r\n").uptime_s == seconds
 
 
 @pytest.mark.parametrize(

@@ -227,25 +227,6 @@ def test_pure_part_of_the_core_reads_no_clock_and_no_descriptor(name: str) -> No
 # ---- the reader itself
 
 
-@pytest.mark.parametrize(
-    ("source", "names"),
-    [
-        ("import os.path, ssl", {"os.path", "ssl"}),
-        ("from os import path", {"os"}),
-        ("from .errors import X", {"fastredlock.errors"}),
-        ("from . import errors, Lease", {"fastredlock.errors"}),
-        ("from . import Lease", {"fastredlock"}),
-        ("from fastredlock import _core", {"fastredlock._core"}),
-        ("def f():\n    import ssl", {"ssl"}),
-        ("if TYPE_CHECKING:\n    import ssl", set()),
-    ],
-)
-def test_imports_are_found_however_they_are_written(
-    source: str, names: set[str]
-) -> None:
-    assert imported(source, "fastredlock") == names
-
-
 # ---- the cost
 
 

@@ -81,18 +81,6 @@ def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done(
     assert round.valid_until_ns == T0 + 10 * S - TERMS.drift_ns  # of its first write
 
 
-@pytest.mark.parametrize("reason", ["cut again", "connection refused"])
-def test_round_when_its_next_connection_fails_too_then_has_failed_there(
-    reason: str,
-) -> None:
-    engine, round = cut_round()
-    if reason == "cut again":
-        hand.reconnect(engine, T0 + 2 * MS)
-    hand.lost(engine, 0, reason, T0 + 3 * MS)
-    assert said_of(round) == (Vote.FAILED, reason)
-    assert round.verdict is Verdict.UNREACHABLE
-
-
 @pytest.mark.parametrize(
     ("reply", "verdict", "state"),
     [
@@ -166,41 +154,7 @@ def test_round_when_it_ends_between_two_connections_then_is_not_asked_again(
     assert [words[:2] for words in said] == [[b"EVAL", scripts.RELEASE]]  # no more
 
 
-def test_round_when_the_master_owed_a_reply_for_too_long_then_is_not_asked_again() -> (
-    None
-):
-    engine = ready_engine()
-    round = engine.new_round(int(Operation.INSPECT), b"key", b"-", Terms(0, 0, 9 * S))
-    hand.start(engine, round, T0)
-    sent(engine)
-    hand.pass_time(engine, T0 + MS)
-    hand.pass_time(engine, T0 + 11 * S)
-    assert engine.states[0][0] is MasterState.BACKOFF
-
-
-def test_acquire_when_the_next_server_is_another_then_is_withheld_from_it() -> None:
-    engine = ready_engine(max_ttl_ns=10 * S)
-    round = begin(engine, T0)
-    cut(engine, T0 + MS)
-    rest = rest_of_handshake("new", uptime_in_seconds=0)
-    hand.reconnect(engine, T0 + 2 * MS, rest + b"*2\r\n:11000\r\n$3\r\nnew\r\n")
-    assert said_of(round)[0] is Vote.FAILED
-
-
 # ---- releases
-
-
-def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> None:
-    """Seen: the first was executed, its reply lost."""
-    engine = ready_engine()
-    lease = won(engine)
-    release = release_of(engine, lease, T0 + 2 * MS)
-    cut(engine, T0 + 3 * MS)
-    said = hand.reconnect(engine, T0 + 4 * MS)
-    assert said == [[b"EVAL", scripts.RELEASE, b"1", b"key", lease.token]]
-    hand.receive(engine, 0, b":0\r\n", T0 + 5 * MS)
-    assert release.is_won
-    assert not release.may_hold
 
 
 # ---- the connection that was lost

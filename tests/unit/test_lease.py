@@ -49,16 +49,6 @@ UNKNOWN = ReleaseStatus.UNKNOWN
 # ---- validity
 
 
-def test_remaining_counts_from_the_opening_of_the_round_and_falls_with_the_clock() -> (
-    None
-):
-    locks = ScriptedLocks("GG.", took_ns=40 * MS)
-    lease = taken(locks)
-    assert lease.remaining() == seconds(VALIDITY_NS - 40 * MS)
-    locks.now += 5 * S + 1
-    assert lease.remaining() == seconds(VALIDITY_NS - 5 * S - 1 - 40 * MS)
-
-
 @pytest.mark.parametrize(("left_ns", "is_valid"), [(1, True), (0, False), (-S, False)])
 def test_lease_is_valid_up_to_the_last_nanosecond(left_ns: int, is_valid: bool) -> None:
     locks = ScriptedLocks("GG.", took_ns=0)
@@ -134,18 +124,6 @@ def test_release_is_owed_as_long_as_the_longest_extension_can_live() -> None:
 
 
 # ---- adopted from another process
-
-
-def test_adopted_lease_is_valid_after_a_quorum_has_extended_it_and_ends_as_any() -> (
-    None
-):
-    locks = ScriptedLocks("GG.", took_ns=0)
-    lease = locks.adopt("orders:42", "a token", ttl=10)
-    assert (lease.token, lease.ttl, lease.is_valid) == (b"a token", 10.0, False)
-    assert lease.extend() == seconds(VALIDITY_NS)
-    locks.now += 10 * S
-    with pytest.raises(LeaseLostError, match="validity is over"):
-        lease.extend()
 
 
 # An adopted lease is told by a validity of 0, and a release sets it to 0 too; an
@@ -284,13 +262,6 @@ def test_loss_that_leaves_an_awaited_block_shows_whether_its_body_had_ended(
     with pytest.raises(LeaseLostError) as caught:
         asyncio.run(ship())
     assert caught.value.body_ended is not sleeps
-
-
-def test_with_block_that_a_forked_child_leaves_names_the_parent() -> None:
-    lease = taken(ScriptedLocks("GG."))
-    of_parent = pytest.raises(LeaseLostError, match="it is the parent's")
-    with in_child(), of_parent, lease:
-        pass
 
 
 @pytest.mark.parametrize("release", ["GG.", "TTT", "FF."])
@@ -509,16 +480,6 @@ def held(*votes: str) -> tuple[ScriptedLocks, list[Lease]]:
     """Take as many leases as there are votes for their extensions."""
     locks = ScriptedLocks(*["GG."] * len(votes), *votes, took_ns=0)
     return locks, [taken(locks) for _ in votes]
-
-
-def test_lost_one_is_none_and_an_unconfirmed_one_keeps_what_it_has() -> None:
-    locks, leases = held("TT.", "FF.", "GG.")
-    locks.now += S
-    assert locks.extend_each(leases, 60) == [None, seconds(VALIDITY_NS - S), LONG]
-    assert [lease.is_valid for lease in leases] == [False, True, True]
-    locks, leases = held("FF.")
-    locks.took_ns = VALIDITY_NS  # so it is over
-    assert locks.extend_each(leases, 60) == [None]
 
 
 def test_nothing_is_sent_for_what_is_lost_already_or_was_never_held() -> None:

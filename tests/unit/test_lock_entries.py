@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from fastredlock import FastRedlockError, ResourceTakenError
+from fastredlock import FastRedlockError
 from fastredlock._core import Operation
 from fastredlock._locking.blocking import Lock
-from tests.support.rounds import S, ScriptedLocks, seconds
+from tests.support.rounds import S, ScriptedLocks
 from tests.support.threads import in_threads
 
 NOBODYS = (None, None, None)
@@ -65,14 +65,6 @@ def test_thread_without_an_entry_is_refused_where_several_others_have_one() -> N
     assert len(released(locks)) == 2
 
 
-def test_error_of_the_body_stands_where_no_entry_is_the_callers() -> None:
-    _, lock = entries()
-    error = ValueError("of the body")
-    assert lock.__exit__(ValueError, error, None) is None
-    with pytest.raises(FastRedlockError, match="was not entered"):
-        leave(lock)
-
-
 # A thread's identity is given to a later one; the number of its state is not.
 def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
     _, lock = entries()
@@ -80,15 +72,6 @@ def test_entry_of_a_thread_that_has_ended_is_nobody_elses() -> None:
         in_threads([lock.__enter__])
     with pytest.raises(FastRedlockError):
         in_threads([partial(leave, lock)])
-
-
-def test_entry_that_failed_leaves_none_behind() -> None:
-    _, lock = entries("TT.", "GG.", "GG.")
-    with pytest.raises(ResourceTakenError), lock:
-        pass
-    assert not lock._entries
-    with lock as lease:
-        assert lease.remaining() == seconds(9_895 * 10**6)
 
 
 def test_entry_that_was_interrupted_leaves_none_behind() -> None:

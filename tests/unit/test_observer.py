@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
 from itertools import accumulate
 from types import SimpleNamespace
 from typing import Any
@@ -19,10 +17,9 @@ from fastredlock import (
     OperationStats,
     Stats,
 )
-from fastredlock._core import Counters, Round, Tally
-from fastredlock._locking.blocking import Lease
+from fastredlock._core import Counters, Tally
 from fastredlock._locking.observing import Observing
-from fastredlock.observer import EVENTS, Observer
+from fastredlock.observer import Observer
 from fastredlock.prometheus import Collector
 
 MASTERS = ["redis://127.0.0.1:1"]
@@ -54,18 +51,6 @@ def test_observer_when_it_cannot_be_told_then_is_refused(
         FastRedlock(MASTERS, observer=observer)
 
 
-class OneMethod:
-    def lost(self, *_: object) -> None:
-        """Do nothing."""
-
-
-def test_base_class_has_every_event_and_may_observe_and_one_method_is_enough() -> None:
-    methods = {name for name in vars(Observer) if not name.startswith("_")}
-    assert methods == {*EVENTS, "attach"}
-    for observer in (Observer(), OneMethod()):
-        FastRedlock(MASTERS, observer=observer)
-
-
 def test_observer_when_it_wants_then_knows_its_locks() -> None:
     class Attached(Observer):
         __slots__ = ("locks",)
@@ -77,25 +62,7 @@ def test_observer_when_it_wants_then_knows_its_locks() -> None:
     assert FastRedlock(MASTERS, observer=observer) is observer.locks
 
 
-def test_names_of_the_values_are_those_of_the_documents() -> None:
-    names = {
-        event: [*inspect.signature(getattr(Observer, event)).parameters][1:]
-        for event in EVENTS
-    }
-    assert names["acquired"] == names["taken"] == ["resource", "waited", "attempts"]
-    assert names["released"] == ["resource", "held"]
-
-
 # ---- the cost without
-
-
-def test_lease_without_an_observer_is_no_larger_for_what_it_tells() -> None:
-    # `attempts` and `waited` are read from the round; its fields fill no further block
-    # of the allocator (16 bytes, with those of the collector). The votes of a round are
-    # five sets of 64 masters.
-    assert "__dict__" not in dir(Lease)
-    assert Lease.__basicsize__ - object.__basicsize__ <= 8 * 8
-    assert Round.__basicsize__ - object.__basicsize__ <= 256
 
 
 def test_observer_when_a_method_is_the_bases_then_it_is_not_called() -> None:
@@ -164,18 +131,6 @@ def test_tally_of_any_amounts_is_that_of_a_histogram(
         ]
         assert list(accumulate(counts)) == buckets
         assert total == sum(amounts)
-
-
-def test_tally_of_bounds_that_grow_as_they_are_read_has_those_that_were_read() -> None:
-    class Growing:
-        def __len__(self) -> int:
-            return 1
-
-        def __iter__(self) -> Iterator[float]:
-            return iter([1.0] * 10_000)
-
-    times = Tally(Growing()).holds  # type: ignore[arg-type]
-    assert len(times) == 10_002
 
 
 @pytest.mark.parametrize(

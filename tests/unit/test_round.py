@@ -35,20 +35,6 @@ from tests.support.rounds import (
 # ---- opening
 
 
-@pytest.mark.parametrize(
-    "event",
-    [lambda r: r.on_vote(0, Vote.GRANTED, None, True, T0), lambda r: r.on_deadline(T0)],
-    ids=["vote", "deadline"],
-)
-def test_round_before_its_opening_refuses_events(
-    event: Callable[[Round], None],
-) -> None:
-    round = Round(Operation.ACQUIRE, b"r", b"t", TERMS, 3)
-    with pytest.raises(RuntimeError, match="not open"):
-        event(round)
-    assert (round.verdict, letters(round), round.closed_ns) == (OPEN, "PPP", 0)
-
-
 # ---- whatever the order of votes, late ones and second ones: N = 1..7
 
 
@@ -259,19 +245,6 @@ def test_vote_of_a_master_that_is_not_configured_is_refused(master: int) -> None
 
 
 # ---- the text of each vote
-
-
-def test_votes_tell_what_each_master_said_last_and_when() -> None:
-    round = cast(new_round(4), "GF", T0 + 1_500_000)
-    cast(round, "..E", T0 + 2_000_000)
-    assert round.votes() == [
-        (Vote.GRANTED, None, 1.5),
-        (Vote.FAILED, "connection lost", None),
-        (Vote.FAILED, "LOADING", 2.0),
-        (Vote.PENDING, None, None),
-    ]
-    cast(round, ".G", T0 + 3 * MS)
-    assert round.votes()[1] == (Vote.GRANTED, None, 3.0)
 
 
 # ---- the caller's timeout

@@ -7,8 +7,6 @@ import sys
 import traceback
 from base64 import urlsafe_b64decode
 from collections.abc import Callable
-from decimal import Decimal
-from fractions import Fraction
 from functools import partial
 from numbers import Real
 from typing import Any
@@ -28,14 +26,13 @@ from fastredlock import (
 from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_each, encode_resource, encode_token
-from fastredlock._options.retry import delay_of, number_of
+from fastredlock._options.retry import delay_of
 from fastredlock.testing import MemoryLocks
 from tests.support.rounds import MS, thorough
 from tests.support.settings import MASTERS, new_settings
 
 NAN, INF = float("nan"), float("inf")
 TTL_RANGE = "allowed is 0.003 to 1000000000 s; drift takes off 1.00% and 2 ms"
-MAX_TTL_RANGE = "allowed is 0.003 to 10 s (max_ttl)"
 TIMEOUT_RANGE = "allowed is None (no limit) or 0 s (one try) and more"
 DURATION_RANGE = "allowed is above 0 to 1000000000 s"
 
@@ -189,16 +186,6 @@ def test_call_with_a_bad_argument_is_refused_before_any_io(
     assert_untouched(locks)
 
 
-@pytest.mark.parametrize("ttl", [10.001, 11, 1_000_000_000, NO_EXPIRY])
-def test_ttl_over_max_ttl_is_refused_before_any_io(ttl: Any) -> None:
-    locks = FastRedlock(MASTERS, max_ttl=10)
-    assert locks._driver.settings.terms(10).ttl_ms == 10_000
-    message = refusal_of(lambda: locks.acquire("r", ttl=ttl))
-    assert ttl is NO_EXPIRY or f"ttl={ttl!r}" in message
-    assert MAX_TTL_RANGE in message
-    assert_untouched(locks)
-
-
 def test_no_expiry_counts_on_the_longest_ttl_and_waits_as_for_the_default() -> None:
     terms = new_settings().terms(NO_EXPIRY)
     assert (terms.ttl_ms, terms.timeout_ns) == (10**12, 500 * MS)
@@ -328,30 +315,6 @@ class Five:
 
 
 Real.register(Five)
-REALS = [Five(), Fraction(5), Decimal(5)]
-
-
-@pytest.mark.parametrize("five", REALS, ids=lambda five: type(five).__name__)
-def test_every_real_number_is_taken_for_a_time(five: Any) -> None:
-    made = new_settings(
-        ttl=five, connect_timeout=five, round_timeout=five, max_ttl=five
-    )
-    assert made.default_terms.ttl_ms == 5_000
-    assert made.connect_timeout_ns == made.round_timeout_ns == 5_000_000_000
-    assert made.terms(five).drift_ns == new_settings(ttl=5).default_terms.drift_ns
-    assert new_settings(drift_factor=five / 100).drift_factor == pytest.approx(0.05)
-    assert repr(Retry(delay=five)) == repr(Retry(delay=5.0))
-
-
-@pytest.mark.parametrize(
-    "value",
-    [True, "5", b"5", 5j, None, [5], object, Decimal("sNaN"), Fraction(10**400)],
-    ids=repr,
-)
-def test_what_is_no_real_number_is_refused(value: Any) -> None:
-    assert number_of(value) != number_of(value)  # NaN
-    with pytest.raises(ConfigurationError):
-        new_settings(ttl=value)
 
 
 def test_retry_that_tells_an_int_is_slept_and_nonsense_is_refused() -> None:

@@ -19,12 +19,10 @@ from tests.support import by_hand as hand
 from tests.support.by_hand import MS
 from tests.support.gate_by_hand import COUNT, KEY, TAKE, Gate, Gates
 from tests.support.rounds import attempts_of
-from tests.support.waiters import gate_of
 
 INSPECT = int(Operation.INSPECT)
 TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)
 NAME = THREE.name
-GATE = gate_of(COUNT, NAME)
 TAKEN = b"$-1\r\n"
 NEXT_IS_FIRST = b":3\r\n"
 
@@ -115,14 +113,6 @@ def test_acquire_when_its_looks_are_fast_then_tries_each_slot() -> None:
     assert sorted(slots) == [0, 1, 2]
 
 
-def test_slot_when_another_caller_of_this_process_tries_it_then_is_not_tried() -> None:
-    gate = Gate()
-    rounds = [gate.new_round(THREE) for _ in range(3)]
-    for round in rounds:
-        hand.submit(gate.engine, round, gate.now_ns)
-    assert sorted(round.slot for round in rounds) == [0, 1, 2]
-
-
 @pytest.mark.parametrize(
     ("replies", "is_full"),
     [
@@ -149,15 +139,6 @@ def test_look_when_slots_were_free_before_then_the_one_nobody_has_is_first(
     assert try_slot(gates).slot == slot
 
 
-def test_waiter_when_its_gate_reports_a_free_slot_then_tries_that_one() -> None:
-    for slot in range(3):
-        gate = Gate()
-        round = gate.wait(key=THREE)
-        gate.pass_time(250 * MS)
-        gate.answer(1, slot, 0)
-        assert round.slot == slot
-
-
 def test_waiter_when_the_first_slot_expires_then_asks_whatever_its_place_was() -> None:
     """Seen: a dead holder's slot was free for 200 ms, and thirteen waited."""
     gate = Gate()
@@ -171,18 +152,6 @@ def test_waiter_when_the_first_slot_expires_then_asks_whatever_its_place_was() -
 
 
 # --- who hears of it ------------------------------------------------------------------
-
-
-def test_turn_when_taken_then_asks_every_master_for_the_same_slot() -> None:
-    """Votes for different slots are no majority for any."""
-    gates = Gates()
-    round = gates.wait(THREE)
-    gates.answer(GATE, to_ask=b"*4\r\n:1\r\n:2\r\n:0\r\n:1\r\n")
-    (asked,) = gates.heard(GATE, TAKE)
-    assert asked[:2] == [slot_key(2), NAME]
-    others = [gates.hear(each)[-1][:2] for each in range(COUNT) if each != GATE]
-    assert others == [[b"SET", slot_key(2)]] * 2
-    assert round.slot == 2
 
 
 def test_waiter_when_told_of_a_slot_then_tries_it_or_asks_beyond_its_own() -> None:

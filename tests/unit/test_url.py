@@ -624,17 +624,6 @@ def test_error_of_a_class_when_it_is_tried_out_is_raised_as_it_is(
         parse_masters([commands(closed)(module)])
 
 
-@pytest.mark.parametrize("prefix", ["", "p:"])
-def test_client_of_kombu_is_refused_with_a_prefix_alone(prefix: str) -> None:
-    kombu = pytest.importorskip("kombu.transport.redis")
-    client = kombu.PrefixedStrictRedis(host="h", global_keyprefix=prefix)
-    if not prefix:
-        assert parse_masters([client])
-        return
-    with pytest.raises(ConfigurationError, match="p:fastredlock:trial"):
-        parse_masters([client])
-
-
 def test_method_of_redis_py_itself_that_was_replaced_is_tried(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -647,22 +636,6 @@ def test_method_of_redis_py_itself_that_was_replaced_is_tried(
     monkeypatch.setattr(redis.Redis, "execute_command", replaced)
     with pytest.raises(ConfigurationError, match="p:fastredlock:trial"):
         parse_masters([redis.Redis()])
-
-
-def test_trial_ends_nothing_that_the_client_uses() -> None:
-    ended = []
-
-    class Ending(redis.Redis):
-        def execute_command(self, *args: Any, **options: Any) -> Any:
-            return super().execute_command(*args, **options)
-
-        def close(self) -> None:
-            ended.append(self)
-
-    client = Ending(host="h")
-    assert parse_masters([client])
-    assert ended == []
-    client.auto_close_connection_pool = False
 
 
 def test_fakeredis_is_refused_with_how_to_test() -> None:

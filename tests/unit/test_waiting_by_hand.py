@@ -133,26 +133,6 @@ def test_waiter_when_its_gate_alone_is_silent_then_goes_on_until_that_is_given_u
         assert isinstance(next(driven), float)
 
 
-@pytest.mark.parametrize("is_entered", [False, True])
-def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters(
-    is_entered: bool,
-) -> None:
-    """Seen: all who waited stood still for 1 s and more, though a quorum was well.
-
-    Entered: the gate has replied once that it is the fourth, which tries seldom.
-    """
-    gate = Gate()
-    round = gate.wait(is_answered=False)
-    if is_entered:
-        gate.answer_questions(place=3)
-        gate.pass_time(500 * MS)  # the time of its next question
-        assert ASK in gate.hear()
-    gate.pass_time(250 * MS - 1)
-    assert not round.is_opened
-    gate.pass_time(1)
-    assert round.is_opened
-
-
 # Of a question each: whose turn, the ttl left; and the time until the next one.
 ANSWERS = {
     "nobody was notified, for a second": ([(0, -2, 10)] * 101, True),
@@ -210,19 +190,6 @@ def test_release_when_its_gate_replies_last_then_is_known_whom_it_notified() -> 
     gates.hear(GATE)
     gates.say(GATE, b":2\r\n")  # deleted, and another process was notified
     assert gates.engine.is_contended(KEY, gates.now_ns)
-
-
-def test_connections_when_lost_during_the_wait_then_are_opened_again() -> None:
-    """Seen: QuorumUnreachableError with all masters up, where it is tried once."""
-    gate = Gate()
-    round = gate.wait()
-    gate.cut()
-    gate.pass_time(250 * MS)
-    assert round.verdict is Verdict.OPEN
-    gate.connect()
-    assert b"SET" in gate.hear()
-    gate.say(b"+OK\r\n")
-    assert round.is_won
 
 
 @pytest.mark.parametrize(
@@ -317,16 +284,6 @@ def test_first_when_called_again_and_again_then_has_one_question_under_way() -> 
     for _ in range(100):
         gate.tell(b"~" + KEY)
     assert gate.hear().count(scripts.ASK_TURN_SHA1) == 1
-
-
-def test_call_when_nobody_waits_for_it_then_is_a_turn_of_that_name_that_is_missed() -> (
-    None
-):
-    gate = Gate()
-    gate.wait()
-    gate.tell(b"~another")
-    assert scripts.LEAVE_QUEUE in gate.hear()
-    assert gate.engine.counters.turns_missed == 1
 
 
 def test_turns_when_thousands_are_unknown_then_a_few_are_passed_on_at_a_time() -> None:
