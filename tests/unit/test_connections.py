@@ -230,6 +230,12 @@ def test_late_reply_when_a_later_one_is_in_time_then_is_not_told_any_more() -> N
     assert engine.faults[0][0] == 0
 
 
+def test_losses_when_attempts_are_refused_then_count_connections_only() -> None:
+    engine = ready_engine()
+    lose(engine, 1, 2, 3, 12)
+    assert (engine.counters.connects, engine.counters.losses) == (1, 1)
+
+
 def test_master_when_a_refused_server_is_in_its_place_then_is_not_back() -> None:
     engine = ready_engine()
     lose(engine, 1, 12)

@@ -35,7 +35,8 @@ ENCODERS: list[tuple[Callable[..., Any], list[Any]]] = [
     (encode_resources, SEVERAL),
 ]
 TIMEOUTS: list[Any] = [
-    *(None, 0, 0.0, -0.0, 1, 0.25, 1e-10, 1_000_000, 1_000_000.5, 10**12, True),
+    *(None, 0, 0.0, -0.0, 1, 0.25, 1e-3, 1e-10, 1_000_000, 1_000_000.5, 10**12),
+    True,
     *(-1, -1e-9, float("nan"), float("inf"), float("-inf"), "1", b"1"),
 ]
 TTLS: list[Any] = [None, 5, 0.1, NO_EXPIRY, 0, -1, float("nan"), "5", True]

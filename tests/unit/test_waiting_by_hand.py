@@ -133,6 +133,26 @@ def test_waiter_when_its_gate_alone_is_silent_then_goes_on_until_that_is_given_u
         assert isinstance(next(driven), float)
 
 
+@pytest.mark.parametrize("is_entered", [False, True])
+def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters(
+    is_entered: bool,
+) -> None:
+    """Seen: all who waited stood still for 1 s and more, though a quorum was well.
+
+    Entered: the gate has replied once that it is the fourth, which tries seldom.
+    """
+    gate = Gate()
+    round = gate.wait(is_answered=False)
+    if is_entered:
+        gate.answer_questions(place=3)
+        gate.pass_time(500 * MS)  # the time of its next question
+        assert ASK in gate.hear()
+    gate.pass_time(250 * MS - 1)
+    assert not round.is_opened
+    gate.pass_time(1)
+    assert round.is_opened
+
+
 # Of a question each: whose turn, the ttl left; and the time until the next one.
 ANSWERS = {
     "nobody was notified, for a second": ([(0, -2, 10)] * 101, True),
