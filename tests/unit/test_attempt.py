@@ -142,6 +142,14 @@ def test_unreachable_masters_are_tried_so_often_in_a_row(tries: int) -> None:
     assert len(driven.delays) == tries - 1
 
 
+def test_taken_round_resets_the_count_of_unreachable_ones() -> None:
+    driven = Driven(None)
+    for votes in (UNREACHABLE, UNREACHABLE, TAKEN, UNREACHABLE, UNREACHABLE):
+        driven.run(votes)
+    driven.run(UNREACHABLE)
+    driven.fail()
+
+
 # ---- too late
 
 

@@ -88,6 +88,18 @@ def test_acquires_when_none_is_answered_then_the_rest_is_never_sent(
     assert not batch.rounds[1024].is_opened
 
 
+def test_acquires_when_one_is_unreachable_then_the_others_go_on(engine: Engine) -> None:
+    """A shard of a cluster, or a slot that is moved, fails by itself."""
+    batch = taken_in(engine, 3000)
+    sent(engine)
+    answer(engine, b"-ASK 1 h:1\r\n" + b"+OK\r\n" * 1023)
+    assert len(sent(engine)) >= 512
+    answer(engine, b"+OK\r\n" * 3000)
+    hand.returned(engine, batch, T0 + MS)
+    assert (batch.is_finished, batch.is_withdrawn) == (True, False)
+    assert [round.is_won for round in batch.rounds[:2]] == [False, True]
+
+
 def test_acquires_when_withdrawn_then_what_was_sent_is_undone_once(
     engine: Engine,
 ) -> None:

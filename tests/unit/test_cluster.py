@@ -753,6 +753,19 @@ def test_redirect_when_it_is_read_then_names_an_address_or_none(
     assert Routes([A]).on_redirect(error, b"s") == address
 
 
+@pytest.mark.parametrize(
+    ("parts", "is_stale"),
+    [(HALVES[:1], True), (HALVES, False)],
+    ids=["a slot is missing", "whole"],
+)
+def test_map_when_a_slot_has_no_node_then_is_read_again(
+    parts: list[tuple[int, int, tuple[bytes, int]]], is_stale: bool
+) -> None:
+    routes = Routes([A])
+    assert routes.take_map(read(map_of(parts)), b"s") is None
+    assert routes.is_stale is is_stale
+
+
 def owned(*owners: tuple[int, int]) -> list[object]:
     """Make a map of six parts, each with its primary's letter and so on."""
     return [

@@ -434,6 +434,14 @@ def test_marker_that_cannot_be_kept_is_told_and_ends_nothing(
     assert ("grant ~fastredlock:*" in text) is is_forbidden
 
 
+@pytest.mark.parametrize("text", ["MOVED 1 h:1", "ASK 1 h:1", "TRYAGAIN later"])
+def test_marker_whose_slot_is_moved_is_no_warning(text: str) -> None:
+    """Seen: the warning named an address, and rights that its user had."""
+    handshake, _ = asked(max_ttl_ns=10**9, replies=(b"sha", [], []))
+    handshake.on_reply(ReplyError(text))
+    assert (handshake.is_done, handshake.warnings()) == (True, [])
+
+
 def test_cluster_that_is_down_ends_the_handshake_and_is_no_missing_right() -> None:
     """Seen: `this server, or a proxy before it, has to allow GET DEL`, for ever."""
     down = [b"GET: ERR Script attempted to execute a command while the cluster is down"]
