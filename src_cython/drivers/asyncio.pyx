@@ -22,7 +22,6 @@ cdef enum:
     WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
     HAND_OVERS = 32      # between two looks of the loop at anything else
     CHUNK = 100      # rounds: some 11 KiB, which a server reads in one piece of 16
-    ENDING_PASSES = 8     # iterations in which tasks release what they have, at the end
 
 
 @cython.final
@@ -47,7 +46,6 @@ cdef class AsyncioDriver:
     cdef bint is_wake_due        # ...and so is wake()
     cdef int64_t armed_ns        # when the timer goes off
     cdef Drain drain             # of close()
-    cdef int ending              # iterations since the interpreter began to end; 0: not
     cdef object closing_timer    # ends connections opened after close(), or None...
     cdef list late               # ...and the futures of these releases, until then
     cdef object timer
@@ -231,18 +229,6 @@ cdef class AsyncioDriver:
     def end_acquires(self):
         """End the acquires under way, rolled back: the interpreter ends."""
         asyncio_end_acquires(self, "the interpreter ends")
-
-    def end_with_interpreter(self):
-        """As end_acquires, on a loop that runs in a daemon thread.
-
-        From now on releases alone are begun. Calls itself for the iterations in which
-        tasks release what they have.
-        """
-        self.ending += 1
-        if self.ending == 1:
-            self.end_acquires()
-        if self.ending < ENDING_PASSES:
-            self.loop.call_soon(self.end_with_interpreter)
 
     def idle_left_ns(self):
         """Return for how long a key may be idle here yet; 0: none does."""
@@ -477,8 +463,6 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     future = RoundFuture.__new__(RoundFuture)
     future.driver = self
     future.work = work
-    if self.ending and not work_is_release(work):
-        return future      # for ever: the thread of its loop is stopped next
     if turns_join_stay(self.engine, work, future, now_ns):
         if self.engine.counters.due_ns < self.armed_ns:
             asyncio_flush_soon(self)

@@ -30,9 +30,10 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
             clock_ns() + UNDO_NS,
         )
     elif follower.asks == FOLLOWER_END:
-        engine_end_acquires(self, "the interpreter ends", clock_ns())
-        follower.drain = drain_of(
-            self, True, engine_quiet_ns(self, QUIET_NS),
+        idle_end_all(self, clock_ns())
+        engine_open_deferred_at_end(self, clock_ns())
+        follower.drain = drain_of(      # a leader's work may go on for ever
+            self, self.leadership.leading is None, engine_quiet_ns(self, QUIET_NS),
             clock_ns() + follower.timeout_ns,
         )
     elif self.is_closed and (
@@ -482,11 +483,13 @@ cdef int blocking_await_drained(
 # --- interpreter exit -----------------------------------------------------------------
 # The end of the interpreter: the commands in flight of all engines of this process are
 # waited for, or the servers drop those that they have not executed when our sockets go.
+# Keys that are idle are released, and deferred releases get a last connection.
 #
 # Each engine is known here by a weak reference. The hook is an atexit function, which
 # runs after all threads but daemons have ended; a child of multiprocessing ends by
 # os._exit() and runs finalizers of its own before that, and threads may still work
-# then: so it only reads replies in flight, and each later call reads its own.
+# then: so no call is ended, and each later one reads its own replies. The interpreter
+# stops a daemon thread in the middle of its call: what that took stays for its ttl.
 # After os._exit() and SIGKILL nothing of ours runs.
 
 
@@ -494,24 +497,22 @@ import sys
 
 cdef enum:
     EXIT_NS = 1_000_000_000      # for all engines together, as long as replies come in
-    AWAKE_NS = 100_000_000       # by then a thread whose round is finished goes on
-    IN_USE_NS = 25_000_000       # ...and one that has a key that was idle
+    EXIT_LEAST_NS = 100_000_000      # ...and for one behind others that took all of it
 
 cdef set engines = set()         # weak references
 cdef uint32_t watched_in = <uint32_t>-1      # the process whose end is watched
 cdef bint is_exiting = False     # the interpreter is about to end...
-cdef unsigned long exiting_thread = 0    # ...in this one; the others are daemons
 cdef int64_t exit_until_ns = NEVER_NS    # ...and waits for replies no longer
 
 
 cdef int interpreter_exit_watch(Engine engine) except -1:
-    # In a forked child from its next call on: interpreter_exit_check.
+    # In a forked child from its next call on.
     engines.add(PyWeakref_NewRef(engine, engines.discard))
     return interpreter_exit_hook() if watched_in != current_generation else 0
 
 
 cdef int interpreter_exit_hook() except -1:
-    global watched_in, is_exiting, exiting_thread, exit_until_ns
+    global watched_in, is_exiting, exit_until_ns
     import atexit
 
     # Another thread may be importing it at this moment: the next engine sees it whole.
@@ -521,7 +522,6 @@ cdef int interpreter_exit_hook() except -1:
     # All other threads but daemons have ended by then, and the main one counts as that.
     main_thread = getattr(sys.modules.get("threading"), "main_thread", None)
     is_exiting = main_thread is not None and not main_thread().is_alive()
-    exiting_thread = 0
     exit_until_ns = NEVER_NS
     atexit.unregister(interpreter_exit_end)     # the parent's, where it was not cleared
     atexit.register(interpreter_exit_end)
@@ -531,26 +531,9 @@ cdef int interpreter_exit_hook() except -1:
         watched_in = current_generation
 
 
-cdef int interpreter_exit_check(object work) except -1:
-    # A daemon thread would be stopped in the middle of what it begins, and nobody can
-    # use what was ended for it. As the interpreter does a moment later, this ends it
-    # without a word; but its `finally` blocks run, and who joins it at exit goes on.
-    if watched_in != current_generation:
-        interpreter_exit_hook()
-    if (
-        exiting_thread != 0 and exiting_thread != PyThread_get_thread_ident()
-        and not work_is_release(work)
-        and (not work_is_finished(work) or work_is_unreachable(work))
-    ):
-        raise SystemExit
-
-
 def interpreter_exit_end(bint is_last=True):
-    """Read the replies in flight: this process is about to end.
-
-    The last time also end the acquires under way, which are daemon threads'.
-    """
-    global is_exiting, exiting_thread, exit_until_ns
+    """Read the replies in flight: this process is about to end."""
+    global is_exiting, exit_until_ns
     cdef int64_t until_ns = clock_ns() + EXIT_NS
     cdef Engine engine
     # Held before `is_exiting` is set: the thread that watches idle keys may be all
@@ -562,78 +545,33 @@ def interpreter_exit_end(bint is_last=True):
             alive.append(engine)
     is_exiting = True
     if is_last:
-        exiting_thread = PyThread_get_thread_ident()
         exit_until_ns = until_ns
     for engine in alive:
-        interpreter_exit_drain(engine, is_last, until_ns)
-
-
-cdef void interpreter_exit_drain(
-    Engine self, bint is_last, int64_t until_ns
-) noexcept:
-    # What it raises is printed: it is no reason to leave the other engines as they are.
-    if self.driver is None:
-        interpreter_exit_drain_engine(self, is_last, until_ns)
-    else:
-        interpreter_exit_drain_awaitable(self, is_last, until_ns)
-
-
-cdef int interpreter_exit_drain_engine(
-    Engine self, bint is_last, int64_t until_ns
-) except -1:
-    cdef Follower follower = Follower(self.leadership, FOLLOWER_END, None)
-    cdef bint is_in_use = False, is_opening = False
-    # A daemon thread may have a key that was idle: it got it without a command, so
-    # none is in flight to wait for.
-    for idle in self.idle.keys.values():
-        is_in_use = is_in_use or not (<IdleKey>idle).is_idle
-    while not is_last and clock_ns() < until_ns:
-        if blocking_try_enter(self):
-            try:
-                idle_end_all(self, clock_ns())
-                is_opening = engine_open_deferred_at_end(self, clock_ns())
-            finally:
-                blocking_leave(self)
-            break
-        if not self.idle.keys:      # a leader opens what is due by itself
-            break
-        sleep_ns(NS_PER_MS)      # the thread that watches, for a moment
-    if not (is_last or is_opening or engine_awaits_replies(self)):
-        return 0
-    follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
-    if is_last:
-        leader_add_follower(self.leadership, follower)
-    blocking_await_drained(self, follower, until_ns)
-    # One that has just got a lease, without a command in flight, releases it by now.
-    until_ns = min(until_ns, clock_ns() + AWAKE_NS)
-    while is_last and self.leadership.waiting and clock_ns() < until_ns:
-        sleep_ns(NS_PER_MS)
-    if is_last and is_in_use:
-        sleep_ns(max(<int64_t>0, min(<int64_t>IN_USE_NS, until_ns - clock_ns())))
-    return blocking_await_drained(self, follower, until_ns + AWAKE_NS)
-
-
-cdef int interpreter_exit_drain_awaitable(
-    Engine self, bint is_last, int64_t until_ns
-) except -1:
-    # Its loop may run in a daemon thread, and does the reading then.
-    cdef AsyncioDriver driver = self.driver
-    cdef Drain drain
-    cdef int64_t awake_ns
-    if driver.loop.is_running():
-        if is_last:
-            driver.loop.call_soon_threadsafe(driver.end_with_interpreter)
-            awake_ns = min(until_ns, clock_ns() + AWAKE_NS)
-            while driver.ending < ENDING_PASSES and clock_ns() < awake_ns:
-                sleep_ns(NS_PER_MS // 4)
-        drain = drain_of(
-            self, True, engine_quiet_ns(self, QUIET_NS), until_ns
+        interpreter_exit_drain_or_print(
+            engine, max(until_ns, clock_ns() + EXIT_LEAST_NS)
         )
+
+
+cdef void interpreter_exit_drain_or_print(Engine self, int64_t until_ns) noexcept:
+    # An error is printed: it is no reason to leave the other engines as they are.
+    interpreter_exit_drain(self, until_ns)
+
+
+cdef int interpreter_exit_drain(Engine self, int64_t until_ns) except -1:
+    cdef AsyncioDriver driver = self.driver
+    cdef Follower follower
+    if driver is None:
+        follower = Follower(self.leadership, FOLLOWER_END, None)
+        follower.timeout_ns = max(<int64_t>0, until_ns - clock_ns())
+        leader_add_follower(self.leadership, follower)
+        blocking_await_drained(self, follower, until_ns)
+    elif driver.loop.is_running():      # in a daemon thread, which does the reading
+        drain = drain_of(self, False, engine_quiet_ns(self, QUIET_NS), until_ns)
         while engine_limit_ns(self, drain, clock_ns()) > 0:
             sleep_ns(NS_PER_MS)
-        return 0
-    driver.end_acquires()
-    return blocking_drain_all(self, drain_until(self, until_ns))
+    else:
+        driver.end_acquires()
+        blocking_drain_all(self, drain_until(self, until_ns))
 
 
 def end_with_parent(int signal):
@@ -667,8 +605,8 @@ def blocking_run(Engine engine not None, work not None):
 cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
     work_check(work)
     engine_check_fork(engine)
-    if is_exiting or watched_in != current_generation:
-        interpreter_exit_check(work)
+    if watched_in != current_generation:
+        interpreter_exit_hook()
     try:
         if turns_may_need_no_master(engine, work) and (
             turns_hand_on(engine, work, clock_ns())
@@ -692,7 +630,6 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
                 blocking_drain_undo(engine, work)
             finally:
                 blocking_leave(engine)
-        interpreter_exit_check(work)
     return len(engine.counters.unlogged)
 
 

@@ -54,7 +54,7 @@ cdef enum:
     FOLLOWER_RUN = 0         # a round or a batch, until it is finished
     FOLLOWER_WITHDRAW = 1    # one that its caller gave up; no thread waits
     FOLLOWER_CLOSE = 2       # the engine
-    FOLLOWER_END = 3         # the acquires under way: the interpreter ends
+    FOLLOWER_END = 3         # what is idle or deferred: the interpreter ends
 
 
 @cython.final

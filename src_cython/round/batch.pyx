@@ -146,11 +146,6 @@ cdef bint work_is_release(object work) noexcept:
     return len(rounds) > 0 and round_is_release(<Round>rounds[0])
 
 
-cdef bint work_is_unreachable(object work) noexcept:
-    cdef Round round = (<Batch>work).failure if type(work) is Batch else work
-    return round is not None and round.verdict_code == VERDICT_UNREACHABLE
-
-
 cdef int64_t work_timeout_ns(object work) noexcept:
     if type(work) is Round:
         return (<Round>work).terms.timeout_ns

@@ -23,7 +23,7 @@ from typing import Any
 from fastredlock import FastRedlock, Lease, Retry
 from fastredlock import asyncio as awaitable
 from tests.support.threads import in_threads
-from tests.support.waiting import turn, until
+from tests.support.waiting import until
 
 NAMES = [f"r{i}" for i in range(3_000)]
 TTL = 60.0  # s; round timeout 1 s or more
@@ -150,19 +150,6 @@ def cancel_each(delay: str, is_kept: str, *urls: str) -> None:
         asyncio.run(main(awaitable.FastRedlock(urls)))
 
 
-def leave_a_daemon(delay: str, *urls: str) -> None:
-    """End while a daemon thread takes locks."""
-    locks = FastRedlock(urls)
-    locks.connect()
-
-    def work() -> None:
-        while True:
-            locks.release_each(locks.acquire_each(NAMES, ttl=TTL))
-
-    in_daemon(work)
-    go_on(float(delay))  # somewhere in its rounds
-
-
 class AtTheEnd:
     """Call something when the modules are taken apart."""
 
@@ -236,28 +223,6 @@ def end_beside_daemons(kind: str, call: str, *urls: str) -> None:
     sys.modules["kept"] = AtTheEnd(calls[call])  # type: ignore[assignment]
 
 
-def join_at_exit(call: str, *urls: str) -> None:
-    """Join daemon threads that wait for a lock, behind the end of their acquires."""
-    threads: list[threading.Thread] = []
-
-    def join() -> None:
-        for thread in threads:
-            thread.join(5)
-        print([thread.is_alive() for thread in threads])
-
-    atexit.register(join)  # before ours, so it runs behind it
-    retry = Retry(unreachable_tries=1) if call == "ends" else Retry()
-    locks = FastRedlock(urls, retry=retry)
-    globals()["kept"] = locks.acquire("held", ttl=TTL)
-    calls: dict[str, Callable[[], object]] = {
-        "waits": lambda: locks.acquire("held"),
-        "ends": lambda: locks.acquire("held"),
-        "begins": lambda: [locks.acquire_each(NAMES[:3]) for _ in iter(int, 1)],
-    }
-    threads += [in_daemon(calls[call]) for _ in range(3)]
-    go_on(0.2)  # they wait by now
-
-
 def leave_a_waiting_task(how: str, *urls: str) -> None:
     """End with a task that waits in a dead loop, beside clients with keys at rest."""
     others = [FastRedlock(urls, ttl=TTL, linger=30.0) for _ in range(4)]
@@ -294,7 +259,8 @@ def stop_a_master_and_leave_clients(*urls: str) -> None:
     leases = [locks.acquire(f"rest{i}") for i, locks in enumerate(clients)]
     with server_of(urls[0]) as server:
         server.shutdown(nosave=True)
-    print(sum(lease is not None and bool(lease.release()) for lease in leases))
+    assert all(lease is not None and lease.release() for lease in leases)
+    print(time.monotonic())
 
 
 def drop_clients_with_keys_at_rest(*urls: str) -> None:
@@ -333,29 +299,14 @@ def begin_at_the_end(*urls: str) -> None:
     atexit.register(begin)
 
 
-def take_a_key_at_rest_in_a_daemon_thread(*urls: str) -> None:
-    """End while a daemon thread takes a key that rests, again and again."""
+def wait_in_a_daemon_thread(*urls: str) -> None:
+    """End while a daemon thread waits, with the client that has a key at rest."""
+    globals()["kept"] = FastRedlock(urls, ttl=TTL).acquire("held")
     locks = FastRedlock(urls, ttl=TTL, linger=30.0)
-    in_daemon(lambda: [rest(locks, "rest0") for _ in iter(int, 1)])
-    go_on(0.2)  # somewhere in its pairs
-
-
-def take_locks_in_a_daemon_loop(count: str, *urls: str) -> None:
-    """End while tasks of a loop in a daemon thread take and release locks."""
-
-    async def take_and_give(locks: awaitable.FastRedlock, name: str) -> None:
-        while True:
-            async with locks.lock(name):
-                await turn()  # of the others
-
-    async def main() -> None:
-        locks = awaitable.FastRedlock(urls, ttl=TTL)
-        await locks.connect()
-        names = [f"task{i}" for i in range(int(count))]
-        await asyncio.gather(*(take_and_give(locks, name) for name in names))
-
-    in_daemon(lambda: asyncio.run(main()))
-    go_on(0.3)  # somewhere in their rounds
+    rest(locks, "rest0")
+    in_daemon(lambda: locks.acquire("held"))
+    while not locks.stats().waits:
+        go_on(0.01)
 
 
 def end_in_a_back_off(how: str, *urls: str) -> None:

@@ -53,8 +53,7 @@ IN_BETWEEN = {
 }
 # Of engines that nobody else uses any more; or it is asked whether the end has begun.
 AT_THE_EXIT = {
-    *("interpreter_exit_hook", "interpreter_exit_drain_awaitable"),
-    "interpreter_exit_drain_engine",
+    *("interpreter_exit_hook", "interpreter_exit_drain"),
 }
 # The code of gevent: a leader waits in its hub between two passes.
 OF_THE_HUB = {
