@@ -38,7 +38,6 @@ cdef class Engine:
     cdef bint is_notifying                 # queued bytes notify another process: flush
     #                                        them before waking a task
     cdef bint is_asking                    # ...or have released natively at a gate
-    cdef bint is_to_prepare                # a connection needs its thread
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef bint has_tls                      # some connection may be encrypted
     cdef list by_hand                      # driven by hand: masters to connect; or None

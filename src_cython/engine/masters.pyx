@@ -168,7 +168,6 @@ cdef int engine_open(Engine self, Connection connection, int64_t now_ns) except 
             self.by_hand.append(connection.place)
         else:
             connection_open(connection, now_ns)
-            self.is_to_prepare |= connection.is_to_prepare
     finally:
         pass_end(collects)
 

@@ -535,7 +535,6 @@ cdef int engine_take_link(Engine self, Connection connection, int64_t now_ns) ex
             connection_on_connect_event(connection, now_ns)
         elif link.phase == LINK_RESOLVING:
             connection_on_prepared(connection, now_ns)
-            self.is_to_prepare |= connection.is_to_prepare
 
 
 cdef int engine_take_bytes(
@@ -614,7 +613,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    if self.has_tls or self.is_asking or self.is_to_prepare:
+    if self.has_tls or self.is_asking or self.counters.to_prepare:
         return engine_between_passes(self, clock_ns())
 
 
@@ -632,10 +631,9 @@ cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
                 connection_ask_queues(connection, self.has_slots, now_ns)
         finally:
             pass_end(collects)
-    self.is_to_prepare = False
+    while self.counters.to_prepare:
+        connection_begin_preparing(<Connection>self.counters.to_prepare.pop(), now_ns)
     for connection in self.connections:
-        if connection.is_to_prepare:
-            connection_begin_preparing(connection, now_ns)
         connection_encrypt(connection, now_ns)
 
 

@@ -38,7 +38,6 @@ cdef class Connection:
     cdef bytes host                  # its name as it is looked up; None: `no_host`...
     cdef int port                    # ...both as they were found for this connection
     cdef str no_host
-    cdef bint is_to_prepare          # its thread begins behind this pass
     cdef Preparing preparing         # for the next connection, or None...
     cdef tuple prepared              # ...and what it gave; None: not yet
     cdef int state_code
@@ -577,7 +576,7 @@ cdef int connection_open(Connection self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
     connection_begin_connect(self, now_ns)
     if self.master.prepare is not None:
-        self.is_to_prepare = True
+        self.master.counters.to_prepare.append(self)
         return 0
     return connection_find_address(self, now_ns)
 
@@ -586,8 +585,8 @@ cdef int connection_begin_preparing(Connection self, int64_t now_ns) except -1:
     # Between two passes: gevent's start of a thread runs Python code, in which a signal
     # handler may close this connection, or fork.
     cdef Preparing preparing = self.preparing
-    self.is_to_prepare = False
-    if self.state_code != MASTER_CONNECTING:
+    cdef list to_prepare = self.master.counters.to_prepare
+    if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
         return 0
     place = None if self.master.settings.path else self.host, self.port
     if preparing is None or preparing.place != place or (      # a node's may change
@@ -600,9 +599,9 @@ cdef int connection_begin_preparing(Connection self, int64_t now_ns) except -1:
             no_thread = (RuntimeError, ImportError)      # as at the interpreter's exit
             if isinstance(error, no_thread) and not self.master.settings.needs_answer:
                 connection_find_address(self, now_ns)      # by the files as read
-                if not self.is_to_prepare:
+                if to_prepare[-1:] != [self]:
                     return 0
-                self.is_to_prepare = False      # its address is a name
+                to_prepare.pop()      # its address is a name
             reason = None
             if isinstance(error, (OSError, *no_thread)):
                 reason = f"no thread for its credentials or its name: {error}"
@@ -628,7 +627,7 @@ cdef int connection_on_prepared(Connection self, int64_t now_ns) except -1:
     cdef Preparing preparing = self.preparing
     link_close(&self.link)
     if preparing_is_stale(preparing, now_ns):      # it was not read for a while
-        self.is_to_prepare = True
+        self.master.counters.to_prepare.append(self)
         return 0
     self.preparing = None
     if preparing.failure is not None:
@@ -652,7 +651,7 @@ cdef int connection_find_address(Connection self, int64_t now_ns) except -1:
             addresses_add(self.addresses, self.host, decimal_bytes(self.port))
             if self.addresses.count == 0:      # it is a name
                 self.addresses = None
-                self.is_to_prepare = True
+                self.master.counters.to_prepare.append(self)
                 return 0
     except OSError as error:
         return connection_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
@@ -823,6 +822,6 @@ cdef int connection_doubt(Connection self, int64_t now_ns) except -1:
     if window_ns and self.state_code == MASTER_READY and (
         now_ns - self.asked_ns > window_ns // 2 + NS_PER_S
     ):
-        if self.master.routes is not None:
+        if self.node != NODE_NONE:
             routes_doubt(self.master.routes)
         return connection_on_lost(self, "was silent for long", now_ns)

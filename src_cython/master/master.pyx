@@ -125,9 +125,11 @@ cdef class Counters:
     cdef int64_t due_ns              # nothing is due before, in the whole engine
     cdef bint is_at_end              # there is no time for a back-off that grows
     cdef list unlogged      # for the log: (its level, master's name, text)
+    cdef list to_prepare    # connections: their threads begin behind this pass
 
     def __cinit__(self):
         self.unlogged = []
+        self.to_prepare = []
         self.due_ns = NEVER_NS
 
     @property

@@ -136,7 +136,7 @@ cdef int connection_ask_replication(Connection self, int64_t now_ns) except -1:
     words = (b"INFO",) if self.server_info.needed else (b"INFO", b"replication")
     self.role_asked_ns = now_ns
     connection_ask(self, ENTRY_REPLICATION, words, now_ns)
-    if self.master.routes is not None and self.master.routes.former:
+    if self.node != NODE_NONE and self.master.routes.former:
         report_for_review(self.report)      # is it led back?
     if self.node_id is not None:      # CLUSTER RESET closes no connection either
         connection_ask(self, ENTRY_ID, (b"CLUSTER", b"MYID"), now_ns)
