@@ -406,10 +406,11 @@ cdef int engine_reset_after_fork(Engine self) except -1:
 #
 #   received    bytes become replies, and these the votes of their rounds
 #   turns       a push opens a round that waits             (master.turns -> opened)
+#   due         what the time closes, opens, or asks again  (a heap -> opened)
 #   judged      a round with a verdict is confirmed, or rolled back; an answer opens a
 #               round that waits; the waiter is woken       (closed -> opened, batches)
-#   due         what the time closes, opens, or asks again  (a heap -> opened)
-#   admitted    a round is opened, or waits for connections (opened -> bytes)
+#   admitted    a round is opened, or waits for connections (opened -> closed, sent)
+#   sent        its command is queued for each master       (-> bytes)
 #
 # What is opened is admitted behind the entry that opened it, before the next one: a
 # release and the SET that follows it leave in one write, in that order. An entry is
