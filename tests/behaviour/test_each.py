@@ -25,7 +25,6 @@ from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import (
     NOBODY,
     delete,
-    flush,
     is_empty,
     set_all,
     settled_values,
@@ -34,7 +33,7 @@ from tests.support.keys import (
 )
 from tests.support.masters import pause, resume, stop
 from tests.support.processes import Fork
-from tests.support.threads import Interrupt, alarm, in_threads, interrupt
+from tests.support.threads import Interrupt, alarm, interrupt
 from tests.support.waiting import wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
@@ -367,23 +366,6 @@ def test_several_when_interrupted_then_leave_no_key_anywhere(
 
 
 # ---- crowds
-
-
-@pytest.mark.slow
-def test_threads_when_they_want_the_same_in_opposite_order_then_each_has_one_holder(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    names = [str(i) for i in range(500)]
-
-    def take(order: int) -> list[str]:
-        leases = locks.acquire_each(names[::order])
-        return [str(lease.resource) for lease in leases if lease is not None]
-
-    for _ in range(5):
-        takes = [lambda order=order: take(order) for order in (1, -1, 1, -1)]
-        held = [name for taken in in_threads(takes) for name in taken]
-        assert len(held) == len(set(held))
-        flush(servers)
 
 
 def test_keys_of_a_megabyte_each_when_taken_together_then_are_granted(

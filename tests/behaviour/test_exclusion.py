@@ -33,7 +33,6 @@ from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, values
 from tests.support.lock_process import line_of, take, worker
 from tests.support.processes import Fork
-from tests.support.proxy import Proxy
 from tests.support.threads import beside
 from tests.support.waiters import Waiters, gate_of, is_over
 from tests.support.waiting import PATIENCE, wait_until
@@ -377,19 +376,6 @@ def test_break_when_a_minority_has_a_token_then_deletes_that_alone(
     assert breaker.break_(KEY, token_hash=stranger) is ReleaseStatus.RELEASED
     assert values(servers) == [lease.token] * 3 + [None, lease.token]
     assert lease.extend() > 0
-
-
-def test_break_when_only_a_slow_master_has_the_token_then_waits_for_its_answer(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    with Proxy(urls[0]) as slow:
-        breaker = connected(make_locks([slow.url, *urls[1:]]))
-        servers[0].set(KEY, b"left over")
-        slow.set(delay=0.05)
-        hashes = [vote.token_hash for vote in breaker.holders(KEY)]
-        (token_hash,) = filter(None, hashes)
-        assert breaker.break_(KEY, token_hash=token_hash) is ReleaseStatus.RELEASED
-    assert servers[0].get(KEY) is None
 
 
 def test_break_when_a_caller_waits_then_it_gets_the_lock_at_once(

@@ -135,7 +135,9 @@ def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
         assert wait_until(lambda: keepers() == 20)
         held.clear()
     assert wait_until(lambda: keepers() == 0)
-    assert how == "hold" or len(os.listdir("/proc/self/fd")) <= before
+    assert how == "hold" or wait_until(
+        lambda: len(os.listdir("/proc/self/fd")) <= before
+    )
 
 
 def test_lease_when_it_is_gone_before_its_keeper_looks_then_others_are_kept(
@@ -397,25 +399,3 @@ def test_leases_when_an_observer_never_returns_then_are_kept_and_lost_all_the_sa
     assert len(locks._driver.keeper._notes) <= 2  # of each lease once
     delete(servers)
     assert wait_until(lambda: observer.lost_names == [KEY])
-
-
-# ---- log handlers
-
-
-@blocking
-@pytest.mark.parametrize("harm", [lambda end: end.wait(3 * TTL), lambda _: sys.exit()])
-def test_lease_when_handlers_of_warnings_are_slow_or_exit_then_is_kept(
-    make_locks: MakeLocks, urls: list[str], end: threading.Event, harm: Any
-) -> None:
-    calls: list[str] = []
-
-    def emit() -> None:
-        calls.append(threading.current_thread().name)
-        harm(end)
-
-    locks = make_locks(urls, ttl=TTL)
-    lease = granted(locks.acquire(KEY, keep_alive=True))
-    locks._driver.engine.unlogged.append((30, "somewhere", "is not as it should be"))
-    with handled(emit):
-        assert not lease.lost.wait(BEYOND)
-    assert set(calls) == {"fastredlock observer"}

@@ -12,7 +12,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import ExitStack, contextmanager, nullcontext
 from contextvars import Context, copy_context
 from types import FrameType, SimpleNamespace
 from typing import Any
@@ -266,35 +266,6 @@ async def test_kept_lock_when_interrupted_as_its_body_is_entered_then_leaves_no_
             await enter(lock)
     assert not lock._entries
     async with locks.lock(KEY, timeout=3):
-        pass
-
-
-@with_locks()
-async def test_kept_lock_when_interrupted_as_it_is_left_then_leaves_no_key(
-    locks: AwaitableFastRedlock,
-) -> None:
-    """Seen: the entry stayed, so the outer block left the inner one's, and no lease.
-
-    From Python 3.12 on nothing of it is Python.
-    """
-
-    async def leave(lock: Any) -> None:
-        with suppress(Interruption), interrupted_in("current_task"):
-            await lock.__aexit__(None, None, None)
-
-    async def enter_and_leave(lock: Any) -> None:
-        await lock.__aenter__()
-        await leave(lock)
-
-    lock = locks.lock(KEY, ttl=1, reentrant=True, keep_alive=True)
-    async with lock:
-        await enter_and_leave(lock)
-    assert not lock._entries
-    two = locks.semaphore(OTHER, 2, ttl=1, keep_alive=True)
-    async with two:
-        await asyncio.create_task(enter_and_leave(two))
-    assert not two._entries
-    async with locks.lock(KEY, timeout=3), locks.semaphore(OTHER, 1, timeout=3):
         pass
 
 

@@ -35,7 +35,6 @@ from tests.support.keys import (
     values,
 )
 from tests.support.masters import pause, resume, stop
-from tests.support.proxy import Proxy
 from tests.support.threads import in_threads, later
 from tests.support.waiting import wait_until
 
@@ -280,23 +279,6 @@ def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     locks.holders(KEY)  # reads what a slow one has answered, and sends it the source
     assert wait_until(lambda: values(servers) == NOBODY)
     assert locks.stats().repeated_scripts == 10  # those of holders() as well
-
-
-@by_script
-@pytest.mark.parametrize(("kept", "status"), [(5, RELEASED), (2, GONE)])
-def test_release_when_scripts_were_flushed_then_the_slowest_master_is_asked_again_too(
-    urls: list[str], make_locks: MakeLocks, servers: Servers, kept: int,
-    status: ReleaseStatus,
-) -> None:  # fmt: skip
-    with Proxy(urls[0]) as slow:
-        locks = connected(make_locks([slow.url, *urls[1:]]))
-        lease = granted(locks.acquire(KEY))
-        flush_scripts(servers)
-        delete(servers[kept:])
-        slow.set(delay=0.05)
-        assert lease.release() is status
-        locks.holders()  # reads NOSCRIPT from the slowest, and waits for what follows
-        assert values(servers) == NOBODY
 
 
 def test_release_when_many_threads_do_it_then_one_of_them_has_released_it(

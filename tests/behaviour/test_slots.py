@@ -23,8 +23,7 @@ from fastredlock import (
     Vote,
 )
 from fastredlock._reports import log
-from fastredlock.testing import LocalMasters
-from tests.support.calls import connected, granted
+from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
 from tests.support.processes import Fork
@@ -224,18 +223,6 @@ def test_holders_of_a_semaphore_then_are_those_of_each_slot_and_who_waits(
     assert wait_until(lambda: waiting() == [0, 0])
 
 
-def test_semaphore_when_a_master_is_frozen_then_finds_a_slot(
-    make_locks: MakeLocks,
-) -> None:
-    with LocalMasters(3) as masters:
-        locks, other = [connected(make_locks(masters.urls)) for _ in range(2)]
-        held = take(other, 2)
-        masters.pause(0)
-        assert take(locks, 2).slot != held.slot
-        assert locks.acquire(NAME, permits=2, timeout=0) is None
-        masters.resume(0)
-
-
 @blocking
 @pytest.mark.parametrize("permits", [0, -1, 1025, 2.0, "3", None, True])
 def test_permits_when_bad_then_are_refused_before_any_io(
@@ -260,32 +247,6 @@ def test_linger_beside_permits_then_is_refused_and_the_clients_does_not_count(
         take(locks, 2).release()
     assert wait_until(lambda: is_empty(servers))
     assert counter(locks, "lingered") == 0
-
-
-@blocking
-def test_waiter_when_it_is_given_up_then_a_slot_is_not_lost(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    other = make_locks(urls)
-    leases = [take(locks, 2), take(locks, 2)]
-    assert other.acquire(NAME, permits=2, timeout=0.2) is None
-    locks.release_each(leases)
-    assert [take(other, 2).slot, take(other, 2).slot] in ([0, 1], [1, 0])
-
-
-@blocking
-def test_prefix_of_keys_then_is_before_the_slots(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks, other = (make_locks(urls, key_prefix="app:") for _ in range(2))
-    lease = take(locks, 1)
-    assert settled_values(servers, [lease.token] * 5, "app:llm#0")
-    with ThreadPoolExecutor() as pool:
-        with begins_to_wait(other):
-            waiting = pool.submit(other.acquire, NAME, permits=1, timeout=10)
-        assert wait_until(lambda: any(server.keys("app:*queue*") for server in servers))
-        lease.release()
-        granted(waiting.result()).release()
 
 
 @blocking

@@ -34,7 +34,6 @@ def locks_at_once(*urls: str, names: int = 9) -> bool:
 SETUPS: dict[str, Any] = {
     "three masters": lambda: LocalMasters(3),
     "a service": LocalSentinels,
-    "a service with one replica": lambda: LocalSentinels(replicas=1),
     "a cluster": lambda: LocalCluster(replicas=1),
 }
 

@@ -66,8 +66,10 @@ def test_terminal_when_ctrl_c_ends_the_command_then_we_end_by_it_as_well(
 GROUPS = [(), ("timeout", "60"), ("setsid", "-w")]
 
 
-@pytest.mark.parametrize("by", GROUPS)
-@pytest.mark.parametrize(("key", "name"), [("\x03", "INT"), ("\x1c", "QUIT")])
+@pytest.mark.parametrize(
+    ("by", "key", "name"),
+    [*((by, "\x03", "INT") for by in GROUPS), ((), "\x1c", "QUIT")],
+)
 def test_terminal_when_the_command_leaves_our_group_then_keys_reach_it_all_the_same(
     terminal: Open, by: tuple[str, ...], key: str, name: str
 ) -> None:
@@ -80,7 +82,7 @@ def test_terminal_when_the_command_leaves_our_group_then_keys_reach_it_all_the_s
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("by", [*GROUPS, ("timeout", "--foreground", "60")])
+@pytest.mark.parametrize("by", [(), ("timeout", "60")])
 def test_terminal_when_ctrl_z_is_typed_then_the_command_is_stopped_until_fg(
     terminal: Open, gate: Gate, by: tuple[str, ...]
 ) -> None:
@@ -127,18 +129,6 @@ def test_terminal_when_it_is_hung_up_then_the_command_ends(
     opened.hang_up()
     assert opened.end() == 128 + signal.SIGHUP
     assert settled_values(servers[:3], [None] * 3) == [None] * 3
-
-
-@pytest.mark.slow
-def test_terminal_when_the_alarm_of_its_caller_comes_then_the_command_ends(
-    terminal: Open,
-) -> None:
-    alarm = (
-        "import os, signal as s, sys; s.alarm(1); os.execv(sys.argv[1], sys.argv[1:])"
-    )
-    ours = (sys.executable, "-m", "fastredlock", "run", KEY, "sleep", "60")
-    opened = terminal("run", "caller", "--", sys.executable, "-c", alarm, *ours)
-    assert opened.end() == 128 + signal.SIGALRM
 
 
 @pytest.mark.slow

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections.abc import Iterator
-from contextlib import ExitStack, closing
+from contextlib import ExitStack
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 
-from fastredlock.testing import LocalMasters, LocalSentinels
+from fastredlock.testing import LocalMasters
 from tests.support.waiting import wait_until
 
 from .programs import (
@@ -91,18 +88,6 @@ def test_task_when_its_soft_time_limit_is_over_then_ends_and_frees_the_lock(
     assert (next.at_ns - last.at_ns) / 1e9 < TTL - 0.5  # by the release, at a retry
 
 
-def test_task_when_its_process_is_killed_then_is_done_by_another(
-    farm: Farm, journal: Journal
-) -> None:
-    farm.start()
-    farm.send(parts=20)
-    first = journal.until_new()
-    os.kill(first, signal.SIGKILL)
-    assert journal.until_new(first) != first
-    assert wait_until(lambda: journal.steps()[-1].number == 19, PATIENCE)
-    assert len(journal.check()) == 2
-
-
 def test_task_when_its_process_is_in_trouble_then_stops_before_another_begins(
     farm: Farm, journal: Journal, trouble: Trouble
 ) -> None:
@@ -122,32 +107,3 @@ def test_task_when_its_process_is_in_trouble_then_stops_before_another_begins(
         assert journal.until_new() == second
     assert journal.check() == [first, second]
     farm.close()
-
-
-def test_task_when_its_service_fails_over_then_goes_on_after_all_leases_have_ended(
-    journal: Journal, tmp_path: Path
-) -> None:
-    options = tmp_path / "options"
-    options.write_text(f"max_ttl = {TTL}\n")
-    with LocalMasters(1) as broker, LocalSentinels(max_lag=1) as service:
-        given = {"FASTREDLOCK_CONFIG": str(options)}
-        farm = Farm([service.url], broker.urls[0], journal, **given)
-        with closing(farm):
-            farm.start()
-            for _ in range(2):
-                farm.send(parts=40)
-            journal.until_new()
-            old = service.primary()
-            service.fail_over()
-            assert wait_until(lambda: service.primary() != old, PATIENCE)
-            service.follow(old)
-            assert wait_until(lambda: lasts(journal).count(39) == 2, 3 * PATIENCE)
-    assert journal.check()
-    gap = max(next.at_ns - last.at_ns for last, next in journal.ends_and_beginnings())
-    assert gap / 1e9 > TTL  # max_ttl + 1 s + the window, less what was left of a lease
-
-
-def lasts(journal: Journal) -> list[int]:
-    """Return the number of the last step of each run."""
-    ends = [last for last, _ in journal.ends_and_beginnings()]
-    return [step.number for step in (*ends, *journal.steps()[-1:])]

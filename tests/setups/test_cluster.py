@@ -479,13 +479,6 @@ def test_primary_when_it_fails_over_then_nobody_locks_until_all_leases_have_ende
         cluster.servers.start(old)
 
 
-def test_slot_when_it_moves_behind_a_failover_then_all_servers_know_it() -> None:
-    with LocalCluster(primaries=2, replicas=1) as own:
-        at = own.fail_over(0)
-        own.move(0, own.primary_of(16383))
-        assert own.primary_of(0) != at
-
-
 # ---- an address that is reused
 
 

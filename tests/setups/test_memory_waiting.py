@@ -183,21 +183,6 @@ def test_task_when_its_kept_lease_is_lost_then_is_cancelled() -> None:
     run_on("uvloop", body())
 
 
-def test_task_when_cancelled_while_it_waits_then_leaves_the_queue() -> None:
-    async def body() -> None:
-        locks = LoopMemoryLocks()
-        async with locks.lock("r"):
-            task = asyncio.create_task(locks.acquire("r"))
-            await locks.advance(0.1)
-            assert (await locks.holders("r"))[0].waiting in (0, 1)
-            task.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await task
-        assert await locks.acquire("r", timeout=0)
-
-    run_on("asyncio", body())
-
-
 # --- arguments --------------------------------------------------------------------
 
 
@@ -236,19 +221,6 @@ def test_caller_when_it_is_alone_then_ends_at_its_timeout(timeout: float) -> Non
     assert kept is not None
     assert kept.is_valid
     assert memory.masters.time() == pytest.approx(timeout, abs=0.1)
-
-
-def test_callers_when_they_all_wait_then_end_at_their_timeouts_soon() -> None:
-    memory, began = MemoryLocks(), time.monotonic()
-    memory.steal("r", ttl=60)
-
-    def wait() -> None:
-        assert memory.acquire("r", timeout=5) is None
-
-    with beside(wait, wait):
-        wait()
-    assert time.monotonic() - began < 4
-    assert memory.masters.time() == pytest.approx(5, abs=0.1)
 
 
 def test_caller_when_a_thread_works_then_the_clock_stands_still_as_in_life() -> None:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 import subprocess
 import sys
 import threading
 import time
-import weakref
 from contextlib import suppress
-from contextvars import ContextVar, copy_context
 from typing import Any
 
 import pytest
@@ -23,7 +20,7 @@ from opentelemetry.semconv.attributes import error_attributes
 from opentelemetry.semconv.attributes import server_attributes as server
 from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode, get_current_span
 
-from fastredlock import FastRedlock, Lease, LeaseLostError, QuorumUnreachableError
+from fastredlock import FastRedlock, LeaseLostError, QuorumUnreachableError
 from fastredlock import asyncio as awaitable
 from fastredlock.otel import Telemetry, address, text_of
 from fastredlock.testing import LocalMasters, MemoryLocks
@@ -32,7 +29,6 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import stop
 from tests.support.threads import in_threads
-from tests.support.waiting import wait_until
 
 
 class Exported:
@@ -191,25 +187,6 @@ def test_loss_when_a_keeper_reports_it_then_its_span_has_the_parent_of_the_acqui
     assert parent_of(exported, "hold") == request.get_span_context().span_id
 
 
-def test_kept_lease_when_its_context_refers_to_it_then_is_collected_all_the_same(
-    exported: Exported,
-) -> None:
-    class Request:
-        lease: Any = None
-
-    current = ContextVar[Request]("request")
-    locks = MemoryLocks(ttl=10, observer=exported.telemetry)
-
-    def handle() -> weakref.ref[Lease]:
-        current.set(Request())
-        lease = current.get().lease = granted(locks.acquire(KEY, keep_alive=True))
-        return weakref.ref(lease)
-
-    refers = copy_context().run(handle)
-    gc.collect()
-    assert refers() is None
-
-
 def be_robbed(locks: MemoryLocks) -> None:
     locks.lose(KEY)
     locks.steal(KEY)
@@ -227,18 +204,6 @@ def test_hold_when_the_body_releases_then_the_context_is_restored_at_its_end(
     assert parent_of(exported, "work") == id_of(exported, "hold")
     locks.acquire("b").release()  # type: ignore[union-attr]
     assert len(exported.spans("hold")) == 2
-
-
-def test_hold_when_left_by_another_thread_then_has_ended_and_changes_nothing_there(
-    exported: Exported,
-) -> None:
-    locks = MemoryLocks(observer=exported.telemetry)
-    lock = locks.lock(KEY)
-    in_threads([lock.__enter__])
-    with exported.tracers.get_tracer("theirs").start_as_current_span("own") as own:
-        lock.__exit__(None, None, None)
-        assert get_current_span() is own
-    assert parent_of(exported, "hold") is None
 
 
 def test_acquire_when_masters_are_down_then_its_span_and_metrics_say_so(
@@ -334,17 +299,6 @@ def test_spans_when_the_sdk_is_slow_then_keep_no_caller_waiting_and_have_its_tim
     assert len(spans) == 6
     for span in spans:
         assert began_ns <= (span.start_time or 0) <= (span.end_time or 0) <= ended_ns
-
-
-def test_telemetry_when_nothing_more_comes_then_its_thread_ends_and_another_follows(
-    exported: Exported, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("fastredlock.otel.EVERY", 0.001)
-    locks = MemoryLocks(observer=exported.telemetry)
-    for i in range(3):
-        granted(locks.acquire(KEY)).release()
-        assert wait_until(lambda: exported.telemetry._thread is None)
-        assert len(exported.finished("hold")) == i + 1
 
 
 def test_telemetry_when_its_thread_is_behind_then_callers_help(

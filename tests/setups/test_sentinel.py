@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import asyncio
 import re
 import time
 from collections.abc import Iterator
-from functools import partialmethod
 from pathlib import Path
 
 import pytest
 import redis
-from redis.sentinel import Sentinel
 
 from fastredlock import (
     FastRedlock,
@@ -19,9 +16,7 @@ from fastredlock import (
     NotExtendedError,
     QuorumUnreachableError,
 )
-from fastredlock import asyncio as awaited
 from fastredlock._options import scripts
-from fastredlock.compat.redis import Lock
 from fastredlock.testing import LocalMasters, LocalSentinels
 from tests.support.calls import granted, insisted
 from tests.support.local_servers import PROGRAMS
@@ -74,25 +69,6 @@ def test_service_when_locked_then_its_primary_has_the_key(
         lease.extend()
         lease.release()
         assert service.command(service.primary(), "GET", "order") == "$-1"
-
-
-@pytest.mark.slow
-def test_service_when_locked_by_a_task_then_it_is_found_as_well(
-    service: LocalSentinels,
-) -> None:
-    places = [("127.0.0.1", port) for port in service.sentinels.ports]
-    client = Sentinel(places).master_for(service.name, password=service.password)
-    with new_locks(service) as locks:
-        acquired_by(locks, 30)
-
-    async def lock() -> bool:
-        async with (
-            awaited.FastRedlock([client], ttl=1, max_ttl=1) as locks,
-            locks.lock("task", timeout=5) as lease,
-        ):
-            return bool(lease.is_valid)
-
-    assert asyncio.run(lock())
 
 
 @pytest.mark.slow
@@ -182,23 +158,9 @@ def test_lease_when_its_service_keeps_all_writes_then_outlives_a_failover(
     assert "votes in" not in texts
 
 
-class Shop(redis.Redis):
-    """The client of docs/migration/redis-py.md."""
-
-    lock = partialmethod(redis.Redis.lock, lock_class=Lock)
-
-
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("backend", "options", "expiry"),
-    [
-        ("django_redis.cache", {"REDIS_CLIENT_CLASS": f"{__name__}.Shop"}, "timeout"),
-        ("fastredlock.compat.redis_lock.django_cache", {}, "expire"),
-    ],
-)
 def test_cache_of_django_when_its_service_is_switched_then_its_lock_waits(
     service: LocalSentinels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-    backend: str, options: dict[str, object], expiry: str,
 ) -> None:  # fmt: skip
     conf = pytest.importorskip("django.conf")
     pytest.importorskip("django_redis")
@@ -208,17 +170,20 @@ def test_cache_of_django_when_its_service_is_switched_then_its_lock_waits(
         conf.settings.configure()
     (tmp_path / "options").write_text("max_ttl = 1\n")
     monkeypatch.setenv("FASTREDLOCK_CONFIG", str(tmp_path / "options"))
-    options |= {
+    options = {
         "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
         "SENTINELS": [("127.0.0.1", port) for port in service.sentinels.ports],
         "PASSWORD": service.password,
     }
     place = {"LOCATION": f"redis://{service.name}/0", "OPTIONS": options}
-    settings = {"BACKEND": f"{backend}.RedisCache", **place}
+    settings = {
+        "BACKEND": "fastredlock.compat.redis_lock.django_cache.RedisCache",
+        **place,
+    }
     cache = CacheHandler({"default": settings})["default"]
 
     def lock() -> None:
-        with cache.lock("django", **{expiry: 1}):
+        with cache.lock("django", expire=1):
             assert "django" in service.command(service.primary(), "KEYS", "*")
 
     insisted(lock)

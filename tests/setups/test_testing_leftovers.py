@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fastredlock.testing import LocalMasters, _local
+from fastredlock.testing import LocalMasters
 from tests.support.local_servers import _PONG, ask, folder_of, is_gone
 from tests.support.processes import Child, running
 from tests.support.threads import in_threads
@@ -64,35 +64,6 @@ def test_the_end_leaves_nothing_of_stopped_and_paused_masters_too(end: str) -> N
     assert not folder.exists()
 
 
-def test_an_interrupt_while_the_servers_start_leaves_nothing(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    seen: list[_local.Server] = []
-
-    def interrupt(server: _local.Server) -> bool:
-        seen.append(server)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(_local.Server, "is_up_on_its_port", interrupt)
-    with pytest.raises(KeyboardInterrupt) as caught:
-        LocalMasters(2, unix=True)
-    assert caught.tb is not None  # it keeps the half-made object alive
-    assert seen[0].pid == 0
-    assert not Path(seen[0].log_path).parent.exists()
-
-
-def test_close_cleans_up_even_after_the_keeper_was_killed() -> None:
-    masters = LocalMasters(1, unix=True)
-    folder = folder_of(masters)
-    os.kill(os.getpgid(masters.pid(0)), signal.SIGKILL)
-    masters.stop(0)
-    masters.start(0)
-    pid = masters.pid(0)
-    masters.close()
-    assert is_gone(pid)
-    assert not folder.exists()
-
-
 def test_masters_outlive_the_thread_that_made_them() -> None:
     (made,) = in_threads([lambda: LocalMasters(1, unix=True)])
     with made as masters:
@@ -119,12 +90,6 @@ def test_a_parent_that_forgets_to_close_leaves_nothing(
     with parent_that(end) as (parent, pids, folder):
         parent.wait(10)
     assert_nothing_is_left(pids, folder)
-
-
-def test_close_works_while_a_child_forked_by_c_code_holds_the_leash() -> None:
-    script = "os.dup(masters._sweep.peek()[2][1].fileno()); masters.close(); print(1)"
-    with parent_that(script + _WAIT) as (_, pids, folder):
-        assert_nothing_is_left(pids, folder)
 
 
 def test_a_forked_child_that_lives_on_does_not_keep_a_killed_parents_servers() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import gc
 import logging
 import re
 import ssl
@@ -16,23 +14,11 @@ import redis
 from fastredlock.testing import LocalMasters
 from tests.compat.aioredlock.face import Face
 from tests.support.keys import KEY
-from tests.support.masters import pause, resume, stop
+from tests.support.masters import stop
 from tests.support.two_libraries import is_stored, load
-from tests.support.waiting import until, wait_until
+from tests.support.waiting import wait_until
 
 # --- bugs that are not copied ---------------------------------------------------------
-
-
-def test_node_that_does_not_answer_delays_nothing(
-    better: Face, masters: LocalMasters
-) -> None:
-    manager = better.manager(masters.urls)
-    better.run(better.lock(of=manager).release())
-    masters.pause(4)
-    try:
-        assert better.run(asyncio.wait_for(manager.lock(KEY, 5), timeout=1)).valid
-    finally:
-        masters.resume(4)
 
 
 def test_lock_that_others_hold_is_not_called_an_error_of_the_one_that_is_down(
@@ -122,47 +108,6 @@ def test_identifier_is_in_no_repr(better: Face) -> None:
 
 
 # --- ours alone -----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_extension_that_is_not_confirmed_is_tried_again(
-    ours: Face, masters: LocalMasters
-) -> None:
-    lock = ours.run(ours.manager(masters.urls[:3], internal_lock_timeout=2).lock(KEY))
-    with redis.Redis.from_url(masters.urls[2]) as server:
-        pause(masters, 2)
-        assert ours.is_extended([server])  # so it was tried on all of them
-        resume(masters, 2)
-    ours.wait(2.0)  # the ttl: without another extension it would be over
-    assert lock.valid is True
-    assert ours.run(lock.is_locked())
-
-
-@pytest.mark.slow
-def test_lock_that_nobody_refers_to_any_more_is_not_extended(ours: Face) -> None:
-    """Theirs has a task that holds it, for as long as the loop runs."""
-
-    async def take() -> Any:
-        return await ours.Aioredlock(ours.urls, internal_lock_timeout=2).lock(KEY)
-
-    lock = ours.run(take())
-    token = lock.id.encode()
-    assert ours.is_extended()
-    del lock
-    gc.collect()  # a manager and its locks refer to each other
-    assert ours.until(lambda: not is_stored(token, ours.values()), within=4)
-
-
-def test_loss_while_it_is_extended_cancels_no_task(ours: Face) -> None:
-    manager = ours.manager(internal_lock_timeout=2)
-
-    async def body() -> bool:
-        lock = await manager.lock(KEY)
-        ours.set()
-        await until(lambda: not lock.valid)
-        return True
-
-    assert ours.run(asyncio.wait_for(body(), 8))
 
 
 def test_time_that_cannot_be_extended_is_a_lock_error(ours: Face) -> None:

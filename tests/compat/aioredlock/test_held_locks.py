@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 import pytest
-import redis
 
 from fastredlock._options.masters import parse_masters
 from fastredlock.compat.aioredlock.sentinel import master_of
@@ -28,13 +27,6 @@ def test_extend_sets_the_ttl_anew(face: Face) -> None:
     face.run(lock.extend())
     assert wait_until(lambda: max(face.lefts_ms()) <= 3000)
     assert lock.valid is True
-
-
-def test_extend_of_what_is_not_valid_is_refused(face: Face) -> None:
-    lock = face.lock()
-    face.run(lock.release())
-    with pytest.raises(RuntimeError, match=r"^Lock is not valid$"):
-        face.run(lock.extend())
 
 
 @pytest.mark.parametrize("count", [3, 5])
@@ -93,16 +85,6 @@ def test_lock_that_a_user_calls_invalid_is_extended_no_more(face: Face) -> None:
     assert face.until(lambda: face.values() == [None] * 5)
 
 
-@pytest.mark.slow
-def test_lock_when_lost_while_it_is_extended_then_leaves_no_key_of_ours(
-    face: Face,
-) -> None:
-    lock = face.run(face.manager(internal_lock_timeout=3).lock(KEY))
-    face.set(count=3)
-    left = [ANOTHER] * 3 + [None] * 2
-    assert face.until(lambda: not lock.valid and face.values() == left, within=2.8)
-
-
 def test_lock_when_its_identifier_has_a_minority_then_leaves_no_key_of_it(
     face: Face,
 ) -> None:
@@ -158,18 +140,6 @@ def test_destroy_releases_all(face: Face) -> None:
     assert face.is_free()
 
 
-def test_block_that_is_left_after_destroy_says_nothing(face: Face) -> None:
-    async def leave() -> None:
-        async with await manager.lock(KEY, 5) as lock:
-            await manager.destroy()
-            assert not await lock.is_locked()
-            assert not await manager.is_locked(KEY)
-
-    manager = face.manager()
-    face.run(leave())
-    assert face.values() == [None] * 5
-
-
 # --- masters that fail ----------------------------------------------------------------
 
 
@@ -202,13 +172,6 @@ def test_majority_that_fails_is_a_runtime_error(
 # --- the demands of its suites and of its users -------------------------------
 
 
-def set_on(masters: LocalMasters, *values: str | None) -> None:
-    """Store a value on each of the first masters, or delete it there."""
-    for url, value in zip(masters.urls, values, strict=False):
-        with redis.Redis.from_url(url) as server:
-            server.set(KEY, value, ex=60) if value else server.delete(KEY)
-
-
 def test_lock_made_by_hand_without_expiry_can_be_released(face: Face) -> None:
     face.set("id")
     manager = face.manager()
@@ -239,78 +202,11 @@ def test_errors_of_a_lock_that_others_hold_have_a_cause(face: Face) -> None:
         assert "orders:42': held by others" in str(raised.value.__cause__)
 
 
-@pytest.mark.parametrize("call", ["unlock", "get_lock"])
-def test_call_with_one_ours_one_anothers_and_one_down_is_a_runtime_error(
-    face: Face, masters: LocalMasters, call: str
-) -> None:
-    manager = face.manager(masters.urls[:3])
-    lock = face.lock(of=manager)
-    set_on(masters, lock.id, "another's")
-    masters.stop(2)
-    with pytest.raises(face.LockRuntimeError):
-        face.run(lock.release() if call == "unlock" else manager.get_lock(KEY, lock.id))
-    with redis.Redis.from_url(masters.urls[0]) as server:
-        assert server.get(KEY) == (None if call == "unlock" else lock.id.encode())
-
-
-def test_unlock_of_what_is_free_on_a_quorum_is_no_error(
-    face: Face, masters: LocalMasters
-) -> None:
-    lock = face.lock(of=face.manager(masters.urls[:3]))
-    set_on(masters, "another's", None)
-    face.run(lock.release())
-
-
-def test_lock_of_an_identifier_without_a_majority_is_a_runtime_error(
-    face: Face, masters: LocalMasters
-) -> None:
-    manager, other = (face.manager(masters.urls[:3]) for _ in range(2))
-    held = face.lock(60, "id", of=manager)
-    stop(masters, 2)
-    with pytest.raises(face.LockRuntimeError):
-        face.lock(60, "id", of=other)
-    assert held.valid is True
-
-
-def test_identifier_whose_release_is_not_confirmed_is_a_runtime_error(
-    ours: Face,
-) -> None:
-    """Taken again, the lock would be deleted by the release that is late."""
-    manager = ours.manager(ours.urls[:1])
-    lock = ours.lock(5, "worker-7", of=manager)
-    ours.server.client_pause(1500, all=True)
-    with pytest.raises(ours.LockRuntimeError):
-        ours.run(lock.release())
-    ours.server.client_unpause()
-    for client in ours.server.client_list(_type="normal"):
-        if client["name"] == "fastredlock":
-            ours.server.client_kill_filter(_id=client["id"])
-    failures: list[str] = []
-    for _ in range(3):
-        with pytest.raises(ours.LockRuntimeError) as raised:
-            ours.lock(5, "worker-7", of=manager)
-        failures.append(type(raised.value.__cause__).__name__)
-    assert "TokenReusedError" in failures
-
-
 def test_sentinel_is_a_service_with_its_settings(ours: Face) -> None:
     place = {"host": "h", "create_connection_timeout": 3, "password": "hunter2"}
     [endpoint] = parse_masters([master_of(ours.Sentinel(place, master="orders", db=2))])
     assert endpoint.name == "sentinel:h:26379/orders/2"
     assert endpoint.password == "hunter2"
-
-
-def test_sentinel_without_a_master_is_refused(face: Face) -> None:
-    for connection in ({"host": "h"}, "redis://h:26379/0", ("h", 26379)):
-        with pytest.raises(Exception, match=r"^Master name required for sentinel"):
-            face.Sentinel(connection)
-    with pytest.raises(Exception, match=r"^Invalid Sentinel Configuration$"):
-        face.Sentinel(42, master="orders")
-    with pytest.raises(Exception, match=r"^Invalid Sentinel Configuration$"):
-        face.Sentinel("/path", master="orders")
-    for named in ({"host": "h", "master": "orders"}, "redis://h:1/0?master=orders"):
-        assert face.Sentinel(named).master == "orders"
-        assert face.Sentinel(named, master="other").master == "other"
 
 
 UUID = r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"
@@ -394,14 +290,6 @@ def test_lock_when_others_hold_it_then_raises_after_all_tries(face: Face) -> Non
         with pytest.raises(face.LockAcquiringError, match=r"^Can not set lock$"):
             face.lock(of=manager)
         assert elapsed() >= 0.1
-
-
-def test_lock_that_is_over_meanwhile_is_got_by_a_later_try(face: Face) -> None:
-    face.set(px=100)
-    assert face.lock(of=face.manager(retry_count=20)).valid
-    face.brief("brief")
-    assert wait_until(lambda: not any(each.exists("brief") for each in face.servers))
-    assert face.run(face.manager().lock("brief", 5)).valid
 
 
 @pytest.mark.parametrize(

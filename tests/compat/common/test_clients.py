@@ -204,30 +204,6 @@ def test_client_that_cannot_be_copied_is_refused_when_the_lock_is_made(
             lock(client)
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (
-            lambda: cluster(redis.asyncio.RedisCluster),
-            "address_remap is not copied",
-        ),
-        (
-            lambda: redis.asyncio.Sentinel([("localhost", 1)]).slave_for("m"),
-            "a replica of the Sentinel service 'm' takes no locks",
-        ),
-        (
-            lambda: redis.asyncio.Redis(redis_connect_func=print),
-            "redis_connect_func cannot be copied",
-        ),
-    ],
-)
-def test_awaitable_client_that_cannot_be_copied_is_refused_when_the_lock_is_made(
-    make: Callable[[], Any], message: str
-) -> None:
-    with pytest.raises(ValueError, match=message):
-        AsyncioLock(make(), KEY)
-
-
 # --- clients that locks share ---------------------------------------------------------
 
 
@@ -269,11 +245,6 @@ def test_others_of_the_same_servers_have_their_own() -> None:
     assert made(first) is not made(second)
     assert made({"host": "a"}) is not made({"host": "a"})
     assert shared_locks(Made, [first], drift_factor=0.1) is not made(first)
-
-
-def test_client_where_another_was_in_memory_is_not_taken_for_it() -> None:
-    for host in ("a", "b", "c", "d"):
-        assert made(redis.Redis(host=host)).hosts == [host]
 
 
 def test_masters_named_by_text_are_shared_while_used() -> None:

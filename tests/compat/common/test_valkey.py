@@ -21,7 +21,7 @@ from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock.compat import pottery, redis_lock, redlock
 from fastredlock.compat.redis import Lock
 from fastredlock.compat.redis.asyncio import Lock as AsyncioLock
-from fastredlock.testing import LocalMasters, in_memory
+from fastredlock.testing import in_memory
 from tests.compat.common.test_clients import LISTS
 from tests.support.fixtures import Servers
 from tests.support.keys import KEY
@@ -264,11 +264,3 @@ def test_object_whose_text_is_no_url_is_refused_without_its_text() -> None:
     with pytest.raises(ConfigurationError, match="not bytes") as caught:
         FastRedlock([b"redis://:secret@localhost"])  # type: ignore[list-item]
     assert "secret" not in str(caught.value)
-
-
-@pytest.mark.slow
-def test_valkey_itself_is_the_server() -> None:
-    with LocalMasters(3) as masters:
-        clients = [valkey.Valkey.from_url(url) for url in masters.urls]
-        with Lock(clients, KEY, timeout=5) as lock:
-            assert lock.owned()

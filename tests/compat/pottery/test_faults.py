@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import wraps
 from typing import Any
 
@@ -15,9 +15,7 @@ from tests.compat.pottery.face import Face
 from tests.support.keys import KEY
 from tests.support.masters import stop
 from tests.support.processes import run_to_its_end
-from tests.support.proxy import Proxy, set_each
-from tests.support.threads import in_threads, later
-from tests.support.waiting import until, wait_until
+from tests.support.threads import in_threads
 
 # --- masters that fail ----------------------------------------------------------------
 
@@ -72,13 +70,6 @@ def test_majority_that_fails_is_an_error_with_the_flag(
         assert len(list(raised.value.redis_errors)) >= 3
 
 
-def test_waiter_outlives_an_outage(face: Face, masters: LocalMasters) -> None:
-    lock = lock_on(face, masters)
-    stop(masters, 3)
-    with later(0.5, lambda: [masters.start(i) for i in range(3)]):
-        assert lock.acquire() is True
-
-
 # --- bugs that are not copied ---------------------------------------------------------
 
 
@@ -103,51 +94,6 @@ def test_error_of_the_body_is_not_hidden_by_one_of_the_release(better: Face) -> 
             _ = 1 / 0
 
 
-def test_set_that_the_network_holds_back_does_not_outlive_the_release(
-    better_blocking: Face,
-) -> None:
-    face = better_blocking
-    with Proxy(face.urls[0]) as slow:
-        clients = set(map(face.client, [slow.url, *face.urls[1:]]))
-        lock = face.lock(masters=clients)
-        assert lock.acquire()
-        lock.release()
-        assert face.is_free()
-        for client in clients:
-            client.connection_pool.disconnect()
-        before = slow.connections
-        slow.set(holds_up=True)
-        assert lock.acquire()
-        wait_until(lambda: slow.connections > before, 0.2 if face.is_ours else 2)
-        slow.set(closes_accepted=True)
-        lock.release()  # theirs: over another connection
-        slow.heal()
-        if face.is_ours and slow.connections > before:
-            pytest.skip("the machine was slow: what a closed connection has comes late")
-        assert not wait_until(lambda: face.values()[0], within=1)
-        assert face.values() == [None] * 5
-
-
-def test_extension_that_is_confirmed_when_it_is_over_is_none(face: Face) -> None:
-    with Proxy(face.urls[0]) as first, Proxy(face.urls[1]) as second:
-        clients = set(map(face.client, [first.url, second.url, face.urls[2]]))
-        lock = face.lock(masters=clients, auto_release_time=0.8)
-        assert lock.acquire()
-        first.set(holds_down=True)
-        second.set(holds_down=True)
-        with later(1.1, lambda: [first.heal(), second.heal()]):
-            try:
-                lock.extend()
-            except face.ExtendUnlockedLock:
-                return
-            except Exception as error:
-                if face.is_ours:
-                    raise
-                pytest.xfail(f"their bug by chance, which is not copied: {error!r}")
-        assert not face.is_ours
-        pytest.xfail("their bug by chance, which is not copied")
-
-
 def test_locked_is_as_long_as_a_majority_has_it(better_awaited: Face) -> None:
     lock = better_awaited.lock()
     assert lock.acquire()
@@ -157,28 +103,6 @@ def test_locked_is_as_long_as_a_majority_has_it(better_awaited: Face) -> None:
         server.set(better_awaited.key, token, ex=seconds)
     tries = (lock.locked() for _ in range(50))  # 0 if the replies were late
     assert 0 < next(filter(None, tries), 0) <= 4
-
-
-def test_acquire_that_is_cancelled_leaves_nothing_behind(better_awaited: Face) -> None:
-    face = better_awaited
-    with ExitStack() as opened:
-        ways = [opened.enter_context(Proxy(url)) for url in face.urls[:3]]
-        lock = face.lock(masters={face.client(way.url) for way in ways})
-        assert lock.acquire()
-        lock.release()
-        assert face.is_free()
-        set_each(ways, holds_down=True)
-
-        async def cancel() -> None:
-            acquiring = asyncio.ensure_future(lock._awaitable.acquire())
-            await until(lambda: set(face.values()) != {None})
-            acquiring.cancel()
-            await asyncio.wait({acquiring}, timeout=2)
-
-        face.run(cancel())
-        for way in ways:
-            way.heal()
-        assert face.is_free(within=1)
 
 
 def test_errors_can_be_put_into_a_set_and_hold_no_password(

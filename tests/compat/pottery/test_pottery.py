@@ -110,14 +110,6 @@ def test_acquire_when_others_hold_it_then_tries_once_or_for_the_timeout(
     assert lock.acquire()  # when the ttl of the holder is over
 
 
-def test_acquire_by_the_same_object_waits_for_its_own_ttl(face: Face) -> None:
-    lock = face.lock(auto_release_time=0.2)
-    assert lock.acquire()
-    with stopwatch() as elapsed:
-        assert lock.acquire()
-        assert elapsed() > 0.1
-
-
 def test_auto_release_time_that_is_changed_later_counts(face: Face) -> None:
     lock = face.lock()
     lock.auto_release_time = 2
@@ -297,23 +289,3 @@ def test_synchronize_logs_how_long_it_waited_and_held(
     ends = (r"held for \d+ ms", "never acquired lock")
     for line, end in zip(said, ends, strict=True):
         assert re.fullmatch(f"{start}; {end}", line)
-
-
-def test_waiting_is_logged_as_a_sample(
-    face: Face, caplog: pytest.LogCaptureFixture
-) -> None:
-    lock = face.lock()
-    with caplog.at_level(logging.INFO, "pottery"):
-        assert lock.acquire()
-        lock.release()
-        assert face.is_free()
-        face.set(px=300)
-        assert lock.acquire()
-        assert not lock.acquire(timeout=0.05)
-    said = [line for line in caplog.messages if line.startswith("source=pottery")]
-    name = face.kind.lower()
-    assert [re.sub(r"=\d+ms", "=?", line) for line in said] == [
-        f"source=pottery sample#{name}.enqueued.{KEY}=? "
-        f"sample#{name}.acquired.{KEY}={acquired}"
-        for acquired in (1, 0)
-    ]

@@ -256,15 +256,6 @@ def test_lease_of_another_client_or_lock_is_not_released_in_its_place(
     assert server.get(key) is None
 
 
-@pytest.mark.parametrize("kind", [LockError, LockNotOwnedError])
-def test_lock_error_is_made_of_its_text_alone_as_before_redis_py_5_0_2(
-    ours_blocking: Face, monkeypatch: pytest.MonkeyPatch, kind: type[LockError]
-) -> None:
-    monkeypatch.delattr(LockError, "__init__")
-    error = ours_blocking.lock(timeout=5)._error("text", kind.__name__)
-    assert (type(error), str(error), error.lock_name) == (kind, "text", KEY)
-
-
 # --- scripts that users set, as RedBeat does: they are run ----------------------------
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import redis
-from redis.backoff import ConstantBackoff, NoBackoff
+from redis.backoff import ConstantBackoff
 from redis.exceptions import LockError, LockNotOwnedError
 from redis.retry import Retry
 
@@ -180,21 +180,6 @@ def test_token_that_is_handed_over_releases_and_extends(face: Face) -> None:
     assert face.value() is None
 
 
-@pytest.mark.slow
-def test_release_that_failed_can_be_tried_again(
-    better_blocking: Face, masters: LocalMasters
-) -> None:
-    client = better_blocking.client(masters.urls[0], socket_timeout=0.1)
-    lock = better_blocking.lock(client=client, timeout=60)
-    lock.acquire()
-    masters.pause(0)
-    with pytest.raises((redis.ConnectionError, redis.TimeoutError)):
-        lock.release()
-    masters.resume(0)
-    lock.release()
-    assert better_blocking.client(masters.urls[0]).get(KEY) is None
-
-
 # --- servers that fail --------------------------------------------------------------
 
 
@@ -227,18 +212,6 @@ def test_server_that_does_not_answer_is_a_timeout_error(
     with pytest.raises(redis.TimeoutError):
         lock.acquire(blocking=False, token=token)
     one_master.resume(0)
-
-
-def test_server_that_restarts_is_found_again(
-    face: Face, one_master: LocalMasters
-) -> None:
-    retry: Any = redis.asyncio.retry.Retry if face.is_awaited else Retry
-    client = face.client(one_master.urls[0], retry=retry(NoBackoff(), 3))
-    lock = face.lock(client=client, timeout=5)
-    for _ in range(2):
-        assert lock.acquire(blocking=False)
-        one_master.stop(0)
-        one_master.start(0)
 
 
 @pytest.mark.parametrize(

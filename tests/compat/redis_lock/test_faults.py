@@ -115,21 +115,6 @@ def test_server_that_is_down_is_a_connection_error(
             call()
 
 
-@pytest.mark.parametrize("given", [None, "mine"])
-@pytest.mark.slow
-def test_own_id_is_not_used_again_after_a_try_without_an_answer(
-    ours: Face, masters: LocalMasters, given: str | None
-) -> None:
-    """The roll-back of that try may arrive late: it must not meet the next key."""
-    ours.default_client = ours.client(masters.urls[0])
-    lock = ours.lock(id=given)
-    before = lock.id
-    masters.stop(0)
-    with pytest.raises(redis.ConnectionError):
-        lock.acquire()
-    assert (lock.id == before) == (given is not None)
-
-
 @pytest.mark.parametrize(
     ("owner", "remaining", "left", "socket_timeout", "waits"),
     [

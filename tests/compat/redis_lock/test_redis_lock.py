@@ -6,7 +6,6 @@ import gc
 import logging
 import re
 import threading
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -16,10 +15,8 @@ from fastredlock import Lease, TokenReusedError
 from fastredlock._steps import Steps
 from fastredlock.compat import redis_lock
 from fastredlock.compat._redis import Library
-from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL, Face
 from tests.support.keys import KEY
-from tests.support.proxy import Proxy
 from tests.support.two_libraries import load, other_process
 from tests.support.waiting import stopwatch, wait_until
 
@@ -123,26 +120,6 @@ def test_lock_of_another_is_not_acquired_without_blocking(
     ]
 
 
-@pytest.mark.parametrize("timeout", ["1", 1.9])
-@pytest.mark.slow
-def test_timeout_ends_the_wait(face: Face, timeout: Any) -> None:
-    face.lock().acquire()
-    with stopwatch() as elapsed:
-        assert face.lock().acquire(timeout=timeout) is False
-        assert 0.9 < elapsed() < 3
-
-
-@pytest.mark.slow
-def test_acquire_waits_for_the_end_of_a_lock_that_expires(face: Face) -> None:
-    first, second = face.lock(expire=1), face.lock(expire=1)
-    first.acquire()
-    assert second.acquire(blocking=False) is False
-    assert second.acquire() is True
-    with pytest.raises(face.NotAcquired):
-        first.release()
-    second.release()
-
-
 def test_lock_is_acquired_once(face: Face) -> None:
     lock = face.lock()
     with lock:
@@ -229,15 +206,6 @@ their_thread_may_die = pytest.mark.filterwarnings(
 
 
 # --- several threads, one lock object -----------------------------------------------
-
-
-def test_failed_try_of_another_thread_leaves_what_this_one_holds(ours: Face) -> None:
-    lock = ours.lock(expire=5)
-    assert lock.acquire()
-    assert not lock._take([])  # of a thread that saw the lock free before
-    assert lock._lease is not None
-    lock.release()
-    assert ours.value() is None
 
 
 def test_release_leaves_what_another_thread_took_since(
@@ -432,39 +400,6 @@ def test_lock_that_was_lost_while_renewed_can_be_acquired_again(better: Face) ->
     assert lock.acquire(blocking=False)
     assert renewed(better)
     lock.release()
-
-
-@their_thread_may_die
-@pytest.mark.slow
-def test_renewal_goes_on_after_an_error(better: Face, masters: LocalMasters) -> None:
-    """Theirs ends at the first error, and says so nowhere."""
-    better.default_client = better.client(masters.urls[0], socket_timeout=0.1)
-    raw = better.client(masters.urls[0], protocol=2)
-    with better.hasty() as lock:
-        masters.pause(0)
-        waits = threading.Event()
-        waits.wait(0.5)  # for a renewal that has failed, which nobody announces
-        masters.resume(0)
-        raw.pexpire(LOCK, 700)
-        assert wait_until(lambda: raw.pttl(LOCK) > 750, within=1.2)
-        assert raw.get(LOCK) == lock.id.encode()
-
-
-@pytest.mark.slow
-def test_expire_that_cannot_be_renewed_is_refused_and_leaves_no_key(ours: Face) -> None:
-    with Proxy(ours.urls[0]) as proxy:
-        proxy.set(delay=0.2)
-        slow = ours.client(proxy.url, socket_timeout=5)
-        lock = ours.Lock(slow, KEY, expire=1, auto_renewal=True)
-
-        def tried() -> bool:
-            with suppress(redis.ConnectionError):  # it is not connected yet
-                lock.acquire()
-            return False
-
-        with pytest.raises(ValueError, match="keep_alive needs"):
-            wait_until(tried, within=10)
-    assert wait_until(lambda: ours.value() is None, within=0.5)
 
 
 def test_loss_is_logged_and_a_release_says_so(
