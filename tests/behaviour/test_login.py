@@ -75,37 +75,6 @@ def test_password_when_anything_fails_then_is_in_no_message_repr_or_log(
     assert "WRONGPASS" in told[0]
 
 
-ALL = ["+@all"]
-FEW = ["hello", "auth", "set", "get", "del", "pexpire", "eval", "evalsha"]
-
-
-@pytest.mark.parametrize(
-    ("password", "commands", "said"),
-    [
-        (SECRET, ALL, None),
-        (SECRET, [f"+{command}" for command in FEW], None),  # no SETNAME, no LOAD
-        ("wrong", ALL, "WRONGPASS"),
-        (SECRET, [*ALL, "-set"], "NOPERM"),
-    ],
-    ids=["all", "few rights", "wrong password", "no SET"],
-)
-def test_acl_user_when_it_has_its_rights_then_locks_or_the_vote_says_what_is_missing(
-    make_locks: MakeLocks, raw: Raw, password: str, commands: list[str],
-    said: str | None,
-) -> None:  # fmt: skip
-    rights: dict[str, Any] = {"passwords": [f"+{SECRET}"], "keys": ["*"]}
-    with LocalMasters(1) as masters:
-        server = raw(masters.urls[0])
-        server.acl_setuser("ann", True, commands=commands, **rights)
-        locks = make_locks([with_login(masters.urls[0], f"ann:{password}")])
-        if said:
-            assert said in reason(locks)
-            return
-        assert_works(locks)
-        if commands == ALL:
-            assert our_connection(server)["user"] == "ann"
-
-
 @pytest.mark.parametrize(("options", "resp"), [((), "3"), (NO_HELLO, "2")])
 def test_connection_when_opened_then_speaks_the_latest_resp_under_our_name(
     make_locks: MakeLocks, raw: Raw, options: tuple[str, ...], resp: str

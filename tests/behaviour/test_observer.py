@@ -301,27 +301,6 @@ def test_observer_when_it_blocks_then_other_threads_go_on(
 
 
 @blocking
-def test_observer_when_it_takes_a_lock_itself_then_that_one_is_not_told(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    told: list[str] = []
-
-    class Nested:
-        def attach(self, locks: FastRedlock) -> None:
-            self.locks = locks
-
-        def acquired(self, resource: str, *_: object) -> None:
-            told.append(resource)
-            with self.locks.lock("inner", timeout=1):
-                pass
-
-    locks = make_locks(urls, observer=Nested())
-    with locks.lock("outer"):
-        pass
-    assert told == ["outer"]
-
-
-@blocking
 @pytest.mark.parametrize("event", ["acquired", "entered", "released"])
 def test_call_when_its_observer_is_interrupted_then_leaves_no_key(
     make_locks: MakeLocks, urls: list[str], servers: Servers, event: str

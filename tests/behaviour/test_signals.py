@@ -177,22 +177,6 @@ def test_child_when_it_locks_then_opens_its_own_connections_and_the_parents_stil
     assert settled_values(servers, NOBODY) == NOBODY
 
 
-def test_child_when_it_drops_everything_then_the_parents_lease_stands(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    held = [make_locks(urls)]
-    leases = [held[0].acquire(KEY)]
-
-    def drop() -> None:
-        leases.clear()
-        held.clear()
-
-    Fork(drop).result()
-    assert leases[0]
-    assert leases[0].release() is ReleaseStatus.RELEASED
-    assert held[0].stats().losses == 0
-
-
 @pytest.mark.parametrize("is_main", [True, False], ids=["main", "other"])
 def test_child_when_forked_in_the_middle_of_another_threads_round_then_can_lock(
     masters: LocalMasters, make_locks: MakeLocks, is_main: bool

@@ -137,22 +137,6 @@ def test_acquire_when_its_keys_were_deleted_then_is_granted_and_the_lease_is_los
     assert again.release() is ReleaseStatus.RELEASED
 
 
-def test_acquire_when_the_quorum_answers_late_then_asks_before_it_refuses(
-    proxied: Make, proxies: list[Proxy]
-) -> None:
-    locks = proxied(**QUICK, new_token=lambda: TOKEN)
-    lease = granted(locks.acquire(KEY, ttl=60, timeout=0))
-    set_each(proxies, holds_down=True)
-    assert lease.release() is ReleaseStatus.UNKNOWN
-    with pytest.raises(TokenReusedError):
-        locks.acquire(KEY, timeout=0)
-    sent_down = [len(proxy.sent_down) for proxy in proxies]
-    for proxy, size in zip(proxies, sent_down, strict=True):
-        proxy.heal()
-        proxy.until(lambda proxy, size=size: len(proxy.sent_down) > size)
-    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
-
-
 def test_lease_when_its_time_is_over_and_its_token_is_used_again_then_is_gone(
     make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:

@@ -16,7 +16,6 @@ import pytest
 
 from fastredlock import FastRedlock
 from fastredlock import asyncio as awaitable
-from fastredlock.testing import LocalMasters
 from tests.support import fault_programs
 from tests.support.calls import granted
 from tests.support.fixtures import Servers
@@ -61,14 +60,6 @@ def test_program_when_it_does_this_then_succeeds_in_silence(
     urls: list[str], program: Program
 ) -> None:
     run(program, urls)
-
-
-@pytest.mark.slow
-def test_back_off_when_a_master_refuses_then_a_round_pays_nothing_for_it(
-    masters: LocalMasters, interposer: str
-) -> None:
-    masters.stop(0)
-    run(fault_programs.back_off, masters.urls, interposer)
 
 
 @pytest.mark.slow

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 import threading
 import time
-from bisect import bisect
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
-from statistics import median
 
 import pytest
 
@@ -17,7 +14,7 @@ from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock import _core as core
 from fastredlock._core import Verdict
 from fastredlock.testing import LocalMasters
-from tests.support.calls import connected, granted
+from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import pause, resume
@@ -39,45 +36,6 @@ def test_threads_when_a_thousand_share_one_then_each_gets_its_lock(
 
     bodies = [lambda number=number: pair(number) for number in range(1000)]
     assert in_threads(bodies) == [ReleaseStatus.RELEASED] * 1000
-
-
-@blocking
-@pytest.mark.slow
-def test_threads_when_one_is_long_in_a_signal_handler_then_the_others_go_on(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    # Its round is finished meanwhile, and it does not run to wake the next leader: the
-    # threads that rely on it would wait until their patience ends in every round.
-    locks, is_over = connected(make_locks(urls[:3])), threading.Event()
-    handled: list[float] = []
-    took: list[tuple[float, float]] = []
-
-    def on_alarm() -> None:
-        handled.append(time.monotonic())
-        time.sleep(0.2)  # long in the handler
-
-    def pairs(number: int) -> None:
-        while not is_over.is_set():
-            began = time.monotonic()
-            granted(locks.acquire(f"r{number}", timeout=20)).release()
-            took.append((began, time.monotonic() - began))
-
-    with beside(*[partial(pairs, number) for number in range(8)]):
-        try:
-            with alarm(0.1, on_alarm, every=0.3):
-                while len(handled) < 6:
-                    granted(locks.acquire("mine", timeout=20)).release()
-        finally:
-            is_over.set()
-    ended = sorted(at + seconds for at, seconds in took)
-    meanwhile = [between(ended, at + 0.05, at + 0.2) / 0.15 for at in handled]
-    before = [between(ended, at - 0.1, at) / 0.1 for at in handled]
-    # The median: the defect slows every window, a machine that stands still only one.
-    assert median(meanwhile) > median(before) / 3
-
-
-def between(times: list[float], first: float, last: float) -> int:
-    return bisect(times, last) - bisect(times, first)
 
 
 Waiting = tuple[list[Future[object]], list[int]]

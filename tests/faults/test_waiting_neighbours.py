@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,15 +16,11 @@ from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock._options import scripts
 from fastredlock.cli import main
 from fastredlock.testing import LocalMasters
-from tests.support import library_process
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, settled_values
-from tests.support.library_process import count_up
 from tests.support.local_servers import allow
-from tests.support.processes import running
 from tests.support.waiters import (
-    FALL_BACK,
     Waiters,
     counter,
     gate_of,
@@ -36,7 +30,7 @@ from tests.support.waiters import (
     queue_key,
     queued_at,
 )
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.waiting import wait_until
 
 PAIR = "+set +get +del +pexpire +eval +evalsha +script +hello +info +client"
 
@@ -212,39 +206,6 @@ def test_release_when_the_first_is_old_then_the_last_four_are_asked_to_look(
     server.delete(queue_key(), "fastredlock:turn:" + KEY)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("timeout", [0, 0.02])
-def test_entry_when_it_never_comes_and_others_try_all_the_time_then_it_is_dropped(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, timeout: float
-) -> None:
-    """Seen: each try told it anew, so that who waited behind it waited for ever."""
-    holder, hasty, locks = [connected(make_locks(urls)) for _ in range(3)]
-    gate = servers[gate_of(5)]
-    gate.zadd(queue_key(), {"idler": 1})
-    ended = threading.Event()
-
-    def try_again_and_again() -> None:
-        while not ended.is_set():
-            if lease := hasty.acquire(KEY, timeout=timeout):
-                ended.wait(0.004)
-                lease.release()
-            ended.wait(0.01)
-
-    with listening(gate, "idler"), Waiters() as waiters:
-        lease = granted(holder.acquire(KEY, ttl=30))
-        waiters.come("waiter", locks)
-        waiters.start(try_again_and_again)
-        try:
-            ended.wait(0.1)  # some tries come before the release
-            began = time.monotonic()
-            lease.release()
-            assert wait_until(lambda: "waiter" in waiters.at)
-        finally:
-            ended.set()
-    assert waiters.at["waiter"] - began < 6 * FALL_BACK
-    assert is_over(servers)
-
-
 # --- rights ---------------------------------------------------------------------------
 
 
@@ -333,37 +294,3 @@ def test_server_when_it_speaks_no_resp3_then_callers_poll_and_nothing_is_said(
         for each in clients:
             each.close()
     assert not any("wait in turn" in text for text in told(caplog))
-
-
-# --- other libraries ------------------------------------------------------------------
-
-
-@pytest.mark.slow
-@blocking
-@pytest.mark.parametrize("n", [1, 5])
-def test_redlock_py_when_it_takes_the_same_lock_then_no_update_is_lost(
-    make_locks: MakeLocks, urls: list[str], servers: Servers, tmp_path: Path, n: int
-) -> None:
-    pytest.importorskip("redlock")
-    path = tmp_path / "counter"
-    path.write_text("0")
-    locks, other = [connected(make_locks(urls[:n])) for _ in range(2)]
-    waits: list[float] = []
-
-    def count(each: FastRedlock) -> None:
-        for _ in range(30):
-            with stopwatch() as elapsed:
-                lease = granted(each.acquire(KEY, timeout=20))
-            waits.append(elapsed())
-            count_up(path)
-            lease.release()
-
-    with running(library_process, "redlock-py", "redlock", KEY, *urls[:n]) as theirs:
-        theirs.tell(f"count {path} 60")
-        with Waiters() as waiters:
-            for each in (locks, locks, other):
-                waiters.start(lambda each=each: count(each))
-        assert theirs.answer() == "None"
-    assert path.read_text() == "150"
-    assert sorted(waits)[45] < 2 * FALL_BACK
-    assert is_over(servers[:n])

@@ -16,7 +16,6 @@ from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import Stranger
 from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
-from tests.support.processes import Fork
 from tests.support.waiting import stopwatch, wait_until
 
 SPEAKS = "does the server speak"
@@ -73,22 +72,6 @@ def test_tls_when_the_server_has_one_version_then_it_is_spoken(
 ) -> None:
     with tls_master(certificates, version=version) as (_, port):
         granted(make_locks([url(port, options)]).acquire(KEY, timeout=0)).release()
-
-
-def test_fork_when_connections_speak_tls_then_the_child_opens_its_own(
-    make_locks: MakeLocks, tls_ports: list[int], options: str
-) -> None:
-    locks = make_locks([url(port, options) for port in tls_ports])
-    locks.connect()  # to all three: a single try may end with two
-    lease = granted(locks.acquire(KEY, timeout=0))
-
-    def in_child() -> str:
-        return granted(locks.acquire("other", timeout=5)).release().name
-
-    assert Fork(in_child).result() == "RELEASED"
-    assert lease.extend() > 0  # the parent's conversation goes on undisturbed
-    assert lease.release() is ReleaseStatus.RELEASED
-    assert locks.stats().connects == 3
 
 
 # --- trusted certificates -------------------------------------------------------------

@@ -84,30 +84,6 @@ class Calls:
         }
 
 
-def back_off(*urls: str) -> None:
-    """Count what pairs cost while one of five masters, by name, is backed off."""
-    calls = Calls()
-    calls.point_to(b"127.0.0.1")
-    locks = FastRedlock([("moving.test", urlsplit(url).port) for url in urls])
-
-    def pairs(times: int) -> None:
-        for _ in range(times):
-            with locks.lock(KEY, timeout=0):
-                pass
-
-    while calls.made()["connects"] < 4 + 6:  # the pause is 0.4 s at the least then
-        pairs(1)
-    before = calls.made()
-    pairs(20)
-    cost = {name: made - before[name] for name, made in calls.made().items()}
-    sends = 20 * 2 * 4  # a round writes once to each of the others
-    # A gate that answered late is told by a script behind it, once more.
-    more = cost.pop("sends") - sends
-    assert cost == {"look_ups": 0, "sockets": 0, "connects": 0}, cost
-    assert 0 <= more <= 4, more
-    locks.close()
-
-
 def slow_masters(urls: tuple[str, ...]) -> list[tuple[str, int]]:
     """Name the masters so that their look-ups are slow."""
     return [(f"m{i}.slow.test", urlsplit(url).port or 0) for i, url in enumerate(urls)]

@@ -51,6 +51,6 @@ def test_old_and_new_process_when_they_share_a_lock_then_take_turns_and_lose_no_
             answer = other.answer() if kind not in POLLING else other.say("take")
             assert [answer, other.say("release")] == ["True", "None"]
         for process in (old, new):
-            process.tell(f"count {path} 20")
+            process.tell(f"count {path} 8")
         assert [old.answer(), new.answer()] == ["None", "None"]
-    assert path.read_text() == "40"
+    assert path.read_text() == "16"

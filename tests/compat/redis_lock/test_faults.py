@@ -40,15 +40,6 @@ def waiter(better: Face, *arguments: Any) -> Iterator[tuple[Any, list[bool]]]:
 
 
 @pytest.mark.slow
-def test_timeout_of_half_a_second_is_half_a_second(better: Face) -> None:
-    """Theirs cuts it off to 0, which is none."""
-    better.lock().acquire()
-    with waiter(better, True, 0.5) as (thread, answers):
-        thread.join(1.5)
-        assert answers == [False]
-
-
-@pytest.mark.slow
 def test_lost_race_does_not_begin_the_timeout_anew(better: Face) -> None:
     better.server.set(LOCK, "another")
     with waiter(better, True, 1) as (thread, answers):
