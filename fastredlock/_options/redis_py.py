@@ -117,6 +117,7 @@ TRIAL = "fastredlock:trial"  # a key, where that of the lock is not known yet
 
 def known_settings(settings: Mapping[Any, object]) -> dict[str, object]:
     """Keep the carried settings, drop the ignored ones, refuse all others."""
+    refuse_encoding(settings)
     kept: dict[str, object] = {}
     for key, value in settings.items():
         if key in CARRIED or key in OF_SENTINELS:
@@ -256,16 +257,25 @@ def refuse_overrides(client: Any, key: object = TRIAL) -> None:
 def refuse_encoding(client: Any, key: object = "\xe9") -> None:
     """Raise ConfigurationError if a client would encode a key otherwise: not as UTF-8.
 
-    One that it could not encode at all is no key of its own.
+    So would one of these settings. One that it could not encode is no key of its own.
     """
     if not isinstance(key, str):
         return
-    settings = getattr(pool_of(client), "connection_kwargs", {})
+    is_client = not isinstance(client, Mapping)
+    settings = (
+        getattr(pool_of(client), "connection_kwargs", {}) if is_client else client
+    )
     encoding = settings.get("encoding") or "utf-8"
     errors = settings.get("encoding_errors") or "strict"
-    with suppress(UnicodeError):
-        if (sent := key.encode(encoding, errors)) != key.encode():
-            _refuse(client, f"has an encoding= by which {key!r} is {sent!r}")
+    sent = None
+    try:
+        sent = key.encode(encoding, errors)
+    except UnicodeError:
+        return
+    except (LookupError, TypeError):
+        pass  # there is no such encoding
+    if sent != key.encode():
+        _refuse(client, f"has an encoding= by which {key!r} is {sent!r}")
 
 
 def key_sent(client: Any, key: Any) -> Any:
