@@ -70,7 +70,7 @@ class Signals:
 
     def let_raise(self) -> None:
         """From now on raise Interrupted where one comes that would end this process."""
-        for each in ENDING & {*self.taken}:
+        for each in {*ENDING, signal.SIGUSR1, signal.SIGUSR2} & {*self.taken}:
             signal.signal(each, self._interrupt)
         # Else some systems drop it although it is blocked: it does nothing by default.
         signal.signal(signal.SIGCHLD, lambda *_: None)
