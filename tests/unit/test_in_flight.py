@@ -157,6 +157,19 @@ def test_round_when_it_ends_between_two_connections_then_is_not_asked_again(
 # ---- releases
 
 
+def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> None:
+    """Seen: the first was executed, its reply lost."""
+    engine = ready_engine()
+    lease = won(engine)
+    release = release_of(engine, lease, T0 + 2 * MS)
+    cut(engine, T0 + 3 * MS)
+    said = hand.reconnect(engine, T0 + 4 * MS)
+    assert said == [[b"EVAL", scripts.RELEASE, b"1", b"key", lease.token]]
+    hand.receive(engine, 0, b":0\r\n", T0 + 5 * MS)
+    assert release.is_won
+    assert not release.may_hold
+
+
 # ---- the connection that was lost
 
 
