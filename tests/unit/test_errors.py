@@ -250,6 +250,25 @@ def test_master_that_is_well_in_an_outage_is_told_apart_from_the_failed(
     assert describe_votes(votes).startswith(counts)
 
 
+# Issue 53: of three wrong passwords one was "pending", with its reason beside it.
+@pytest.mark.parametrize("tries_again", [False, True])
+def test_master_that_has_failed_outside_of_the_round_is_shown_as_failed(
+    tries_again: bool,
+) -> None:
+    engine = by_hand.new_engine(3)
+    for master in by_hand.open_due(engine, True, by_hand.START_NS):
+        by_hand.lost(engine, master, "WRONGPASS", by_hand.START_NS)
+    if tries_again:
+        assert by_hand.open_due(engine, True, by_hand.START_NS + 10_000 * MS) == [
+            0,
+            1,
+            2,
+        ]
+    votes = votes_of(engine, opened(Operation.ACQUIRE, "FF"))
+    assert (votes[2].vote, votes[2].text) == (Vote.FAILED, "WRONGPASS")
+    assert describe_votes(votes).startswith("0 of 3 granted, 3 failed [")
+
+
 # ---- resources
 
 

@@ -144,6 +144,14 @@ def test_commands_when_a_handler_locks_in_ssl_then_leave_in_the_order_of_entries
     assert 0 < sent.index(b"first") < sent.index(b"second")
 
 
+def test_bytes_when_a_peer_speaks_before_tls_has_begun_then_wait_for_it() -> None:
+    engine = engine_over(PlainContext())
+    assert hand.open_due(engine, True, START_NS) == [0]
+    hand.connected(engine, 0, START_NS)
+    hand.receive(engine, 0, b"-DENIED\r\n", START_NS)
+    assert engine.states[0][0] is MasterState.HANDSHAKE
+
+
 def test_handshake_when_a_name_has_a_final_dot_then_is_asked_for_without_it() -> None:
     """From: valkey-io/valkey-operator#425; RFC 6066, section 3."""
     context = PlainContext()
