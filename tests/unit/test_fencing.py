@@ -94,6 +94,18 @@ def test_proposal_follows_the_clock_and_never_goes_back(
     assert proposals(engine) == [proposed]
 
 
+def test_proposal_is_above_the_last_number_of_its_own_resource() -> None:
+    """And of that alone: the wrong clock of one holder is no business of others."""
+    engine = ready_engine()
+    ahead = WALL_US + 3_600_000_000
+    grant(engine, ahead, ahead)
+    begin(engine, T0 + S, b"key")
+    begin(engine, T0 + S, b"another")
+    first, second = proposals(engine)
+    assert first == ahead + 1
+    assert second < ahead
+
+
 def test_proposal_is_ahead_of_a_clock_that_is_behind_by_some_milliseconds() -> None:
     """Of all resources, by as much as was seen; so a master need not be asked again."""
     engine = ready_engine()
