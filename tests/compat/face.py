@@ -54,8 +54,12 @@ class Face:
     def values(self) -> list[Any]:
         return [server.get(self.key) for server in self.servers]
 
-    def is_free(self, within: float = 8.0) -> bool:
-        """Return whether no server has the lock, or soon has it no more."""
+    def is_free(self, within: float | None = None) -> bool:
+        """Return whether no server has the lock, or soon has it no more.
+
+        A SET of theirs may come behind their release, by chance: it ends by its ttl.
+        """
+        within = within or (8.0 if self.is_ours else 12.0)
         return wait_until(lambda: set(self.values()) == {None}, within)
 
     def set(self, value: Any = ANOTHER, count: int = 5, **options: Any) -> None:
