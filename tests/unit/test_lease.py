@@ -482,6 +482,13 @@ def held(*votes: str) -> tuple[ScriptedLocks, list[Lease]]:
     return locks, [taken(locks) for _ in votes]
 
 
+def test_adopted_one_that_is_not_confirmed_has_no_validity_and_is_not_lost() -> None:
+    locks = ScriptedLocks("FF.", "GG.", took_ns=0)
+    lease = locks.adopt("orders:42", b"a token")
+    assert locks.extend_each([lease]) == [0.0]
+    assert locks.extend_each([lease]) == [seconds(VALIDITY_NS)]
+
+
 def test_nothing_is_sent_for_what_is_lost_already_or_was_never_held() -> None:
     locks, leases = held("GG.", "GG.")
     leases[0].release()
