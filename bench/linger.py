@@ -92,6 +92,7 @@ def _gaps(urls: Sequence[str], asks: int) -> tuple[float, float]:
     ours, theirs = context.Pipe()
     child = context.Process(target=_hold, args=(urls, theirs), daemon=True)
     child.start()
+    theirs.close()  # else nobody is told if the child has ended
     locks = FastRedlock(urls, ttl=TTL)
     locks.connect()
     found: dict[str, list[float]] = {"rest": [], "hold": []}

@@ -3,8 +3,8 @@
     python -m tests.chaos [--client NAME|all] [--seconds N] [--seed S]
                           [--restarts-at-once] [--flush]
 
-Exit code 1 if fastredlock broke exclusion where no assumption was broken, or if
-anything of it was left behind, hung or failed.
+Exit code 1 if fastredlock broke exclusion where no assumption was broken, if it
+had no lease, or if anything of it was left behind, hung or failed.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def main() -> int:
         if client == "fastredlock":
             print(*figures.notes, sep="\n", file=sys.stderr)
             failed |= not options.flushes and figures.is_broken
+            failed |= figures.leases_per_second == 0
     return 1 if failed else 0
 
 

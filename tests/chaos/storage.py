@@ -9,7 +9,8 @@ stopped, for up to 2.5 ttls. The storage is SQLite. It notes each write that cam
 one of a later holder: that one was overwritten.
 
 With fencing it takes a write only if its number is larger than all it has seen:
-`UPDATE ... WHERE fence < ?`, as in docs/fencing.md. Exit code 1 if one got through.
+`UPDATE ... WHERE fence < ?`, as in docs/fencing.md. Exit code 1 if one got through,
+or if nothing was written.
 """
 
 from __future__ import annotations
@@ -227,7 +228,7 @@ def main() -> int:
             f"{told.stale_refused:14}",
             flush=True,
         )
-        is_broken |= client == FENCED and told.stale > 0
+        is_broken |= client == FENCED and (told.stale > 0 or not told.writes)
     return 1 if is_broken else 0
 
 

@@ -16,11 +16,13 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=0, help="states of each; 0: all")
     parser.add_argument("--only", default="", help="a word in the name of a case")
     asked = parser.parse_args()
-    wrong = 0
-    for case in CASES:
-        if asked.only in case.name and (asked.long or not case.is_long):
-            wrong += not run(case, asked.most)
-    return 1 if wrong else 0
+    cases = [
+        case
+        for case in CASES
+        if asked.only in case.name and (asked.long or not case.is_long)
+    ]
+    wrong = sum(not run(case, asked.most) for case in cases)
+    return 1 if wrong or not cases else 0
 
 
 def run(case: Case, most: int) -> bool:

@@ -150,6 +150,17 @@ def test_connection_when_a_reply_is_overdue_then_is_given_up() -> None:
     assert engine.states[0][0] is MasterState.CONNECTING
 
 
+def test_connection_when_no_quorum_is_left_without_it_then_is_sought_at_once() -> None:
+    """Seen: a single try behind a freeze raised, where it might have connected."""
+    engine = hand.ready_engine(1)
+    begin(engine, T0)
+    hand.pass_time(engine, T0 + S - MS)
+    hand.pass_time(engine, T0 + S + MS)
+    assert engine.states[0][0] is MasterState.BACKOFF
+    assert hand.open_due(engine, False, T0 + S + MS) == []
+    assert hand.open_due(engine, True, T0 + S + MS) == [0]
+
+
 def test_connections_when_a_master_owes_all_of_them_then_come_back_one_by_one() -> None:
     """Seen: 1,000 that connected again at once, so that their handshakes timed out."""
     back = set()
