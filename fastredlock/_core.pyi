@@ -114,15 +114,17 @@ class Terms:
 
 @final
 class Electorate:
-    def __init__(self, count: int) -> None: ...
+    def __init__(self, count: int, first: int = 0, second: int = 0) -> None: ...
     count: Final[int]
     quorum: Final[int]
+    needed: Final[str]
     members: Final[int]
+    first: Final[int]
+    second: Final[int]
+    def only_in(self, vote: int) -> str | None: ...
     def wins(self, masters: int) -> bool: ...
 
-def has_quorum(
-    voted: Iterable[object], electorate: Electorate | None = None
-) -> bool: ...
+def has_quorum(voted: Iterable[object], electorate: Electorate) -> bool: ...
 
 @final
 class Round:
@@ -151,6 +153,7 @@ class Round:
     valid_until_ns: Final[int]
     fence: Final[int | None]
     may_hold: Final[int]
+    electorate: Final[Electorate]
     generation: Final[int]
     is_opened: Final[bool]
     is_withheld: Final[bool]
@@ -269,6 +272,7 @@ class Engine:
         preparers: tuple[Any, ...] = (),
         key_prefix: bytes | None = None,
         key_error: type[Exception] = ...,
+        electorate: Electorate | None = None,
     ) -> None: ...
     foreign: Any
     counters: Final[Counters]

@@ -157,6 +157,7 @@ def raw() -> Iterator[Callable[..., redis.Redis]]:
 OVER_DRIVERS = (
     *("tests.behaviour.", "tests.faults.", "tests.setups.test_credentials"),
     *("tests.setups.test_otel", "tests.setups.test_prometheus"),
+    "tests.setups.test_changing_masters",
     "tests.setups.test_tls",
 )
 OVER_LOOPS = (

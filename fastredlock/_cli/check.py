@@ -16,9 +16,9 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from .._core import ServerInfo, failover_of, has_quorum
-from .._options.masters import Endpoint, parse_masters
-from .._options.settings import TAKES_NO_LOCKS, OnlyLooks, of_even_number
+from .._core import Electorate, ServerInfo, failover_of, has_quorum
+from .._options.masters import Endpoint
+from .._options.settings import TAKES_NO_LOCKS, OnlyLooks, of_even_numbers
 from .._reports.health import ping_of
 from .._reports.votes import votes_of
 from ..errors import QuorumUnreachableError
@@ -71,11 +71,12 @@ def main(words: Sequence[str]) -> int:
     options["max_ttl"] = TAKES_NO_LOCKS if max_ttl is None else OnlyLooks(max_ttl)
     with new_locks(options) as locks:
         reports = _reports_of(locks, asked.key)
-    endpoints = parse_masters(options["masters"])
+    settings = locks._driver.settings
+    endpoints, electorate = settings.endpoints, settings.electorate
     with ThreadPoolExecutor(len(endpoints)) as pool:
         [*pool.map(_look, endpoints, reports, [max_ttl] * len(endpoints))]
-    found = _of_number(reports)
-    status = status_of(reports, found)
+    found = _of_number(reports, electorate)
+    status = status_of(reports, found, electorate)
     if asked.json:
         masters, findings = ([*map(asdict, each)] for each in (reports, found))
         told = {"status": status, "findings": findings, "masters": masters}
@@ -180,20 +181,23 @@ def _duration(seconds: int) -> str:
     return f"{seconds} s"
 
 
-def status_of(reports: Sequence[Report], found: Sequence[Finding]) -> str:
+def status_of(
+    reports: Sequence[Report], found: Sequence[Finding], electorate: Electorate
+) -> str:
     """Return "critical", "warning" or "ok"."""
     each = (finding for report in reports for finding in report.findings)
     levels = {finding.level for finding in (*found, *each)}
-    if Level.UNSAFE in levels or not has_quorum(each.may_vote for each in reports):
+    voting = [each.may_vote for each in reports]
+    if Level.UNSAFE in levels or not has_quorum(voting, electorate):
         return "critical"
     return "warning" if levels - {Level.NOTE} else "ok"
 
 
-def _of_number(reports: Sequence[Report]) -> list[Finding]:
-    text = of_even_number(len(reports))
+def _of_number(reports: Sequence[Report], electorate: Electorate) -> list[Finding]:
+    texts = [*of_even_numbers(electorate)]
     if len(reports) == 1 and not reports[0].fails_over:
-        text = "there is one master: where it fails, nobody gets a lock; use 3 or 5"
-    return [Finding(Level.ADVICE, text)] if text else []
+        texts = ["there is one master: where it fails, nobody gets a lock; use 3 or 5"]
+    return [Finding(Level.ADVICE, text) for text in texts]
 
 
 # ---- as a client

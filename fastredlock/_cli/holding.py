@@ -8,9 +8,14 @@ from math import inf
 from typing import TYPE_CHECKING, Any
 
 from .. import Vote
-from .._core import Electorate, has_quorum
 from .._options.keys import MOST_PERMITS
-from .._reports.votes import NOT_OURS, printable, quorum_value
+from .._reports.votes import (
+    NOT_OURS,
+    electorate_of,
+    is_quorum,
+    printable,
+    quorum_value,
+)
 
 if TYPE_CHECKING:
     from .. import FastRedlock
@@ -43,13 +48,13 @@ class Holding:
 
     @property
     def is_known(self) -> bool:
-        return has_quorum(vote.vote in ANSWERS for vote in self.votes)
+        return is_quorum(self.votes, lambda vote: vote.vote in ANSWERS)
 
     @property
     def holder(self) -> str | None:
-        held = (vote.token_hash for vote in self.votes)
         most = next(iter(self.tokens), None)
-        return most if most and has_quorum(each == most for each in held) else None
+        has_most = is_quorum(self.votes, lambda vote: vote.token_hash == most)
+        return most if most and has_most else None
 
     @property
     def is_held(self) -> bool:
@@ -66,7 +71,7 @@ class Holding:
             else None
             for vote in self.votes
         ]
-        first = quorum_value(left)
+        first = quorum_value(left, electorate_of(self.votes))
         if first is None:
             first = min(ms for ms in left if ms is not None)
         return None if first == inf else int(first)
@@ -98,7 +103,7 @@ class Holding:
         if not self.is_known:
             return (
                 f"{name}: not known: {self.answered} of {len(self.votes)} masters "
-                f"answered, {Electorate(len(self.votes)).quorum} are needed"
+                f"answered, {electorate_of(self.votes).needed} are needed"
             )
         if not self.tokens:
             return f"{name} is free"

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from .. import ReleaseStatus, Vote
 from .._core import has_quorum
 from .._options.keys import OWN, RESERVED, used_in
-from .._options.masters import Endpoint, parse_masters
+from .._options.masters import Endpoint, parse_lists
 from .._options.scripts import INSPECT, with_prefix, with_tags
 from .._options.settings import TAKES_NO_LOCKS
 from .._reports.votes import MasterVote, holder_of
@@ -283,7 +283,15 @@ class Scan:
         self._prefix = str(options.get("key_prefix", "")).encode()
         quoted = re.sub(rb"[][*?^\\-]", rb"\\\g<0>", self._prefix)
         self._pattern = quoted + os.fsencode(pattern)
-        endpoints = parse_masters(options["masters"])
+        endpoints, self._electorate = parse_lists(
+            options["masters"], options.get("changing_to")
+        )
+        self._each = {  # a vote of each master, by its name
+            each.name: MasterVote(
+                each.name, Vote.PENDING, only_in=self._electorate.only_in(vote)
+            )
+            for vote, each in enumerate(endpoints)
+        }
         self._masters = [
             master for each in endpoints for master in _shards(each, self._prefix)
         ]
@@ -294,8 +302,9 @@ class Scan:
 
     @property
     def is_of_quorum(self) -> bool:
+        failures = self.failures
         return has_quorum(
-            name not in self.failures for name in {each.name for each in self._masters}
+            (name not in failures for name in self._each), self._electorate
         )
 
     def steps(self) -> Iterator[list[Holding]]:
@@ -317,12 +326,14 @@ class Scan:
     def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
         votes: dict[str, MasterVote] = {}  # of a cluster, that of the key's node
         for master, reply in zip(self._masters, replies, strict=True):
+            which = master.name
             if isinstance(reply, list):
                 vote = Vote.GRANTED if reply[0] is None else Vote.TAKEN
-                votes[master.name] = holder_of(MasterVote(master.name, vote), *reply)
+                voted = self._each[which]._replace(vote=vote)
+                votes[which] = holder_of(voted, *reply)
             else:
-                failed = MasterVote(master.name, Vote.FAILED, str(reply))
-                votes.setdefault(master.name, failed)
+                failed = self._each[which]._replace(vote=Vote.FAILED, text=str(reply))
+                votes.setdefault(which, failed)
         return Holding(_text(name.removeprefix(self._prefix)), [*votes.values()])
 
 

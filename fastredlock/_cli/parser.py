@@ -33,7 +33,8 @@ masters:
   All users of a machine can read its command lines: keep passwords in the file.
   It may also set ttl, max_ttl, key_prefix, drift_factor, round_timeout,
   connect_timeout and, for `run`, unreachable_tries; set max_ttl and key_prefix
-  if the other clients do. $FASTREDLOCK_TTL and $FASTREDLOCK_MAX_TTL come first.
+  if the other clients do, and changing_to (--changing-to, $FASTREDLOCK_CHANGING_TO)
+  while the list changes. $FASTREDLOCK_TTL and $FASTREDLOCK_MAX_TTL come first.
 """
 
 
@@ -72,6 +73,12 @@ class Parser(argparse.ArgumentParser):
             type=masters_in,
             metavar="URL,URL,...",
             help=f"the masters (default: ${MASTERS}, then the file ${CONFIG})",
+        )
+        self.add_argument(
+            "--changing-to",
+            type=masters_in,
+            metavar="URL,URL,...",
+            help="the list that the masters change to, while it changes",
         )
         self.add_argument(
             "--key-prefix",
@@ -153,6 +160,8 @@ def number(
 
 def given_options(asked: argparse.Namespace) -> dict[str, Any]:
     options = options_of_environment(asked.masters)
+    if asked.changing_to is not None:
+        options["changing_to"] = asked.changing_to
     if asked.key_prefix is not None:
         options["key_prefix"] = asked.key_prefix
     if getattr(asked, "max_ttl", None) is not None:

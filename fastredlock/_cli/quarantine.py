@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 
 from .._core import ServerInfo
-from .._options.masters import Endpoint, parse_masters
+from .._options.masters import Endpoint, parse_lists
 from .._options.settings import TAKES_NO_LOCKS
 from ..errors import QuorumUnreachableError
 from . import CommandError, Status
@@ -56,7 +56,7 @@ def main(words: Sequence[str]) -> int:
             locks.connect()  # which writes the markers
     else:
         return Status.NOT_HELD
-    endpoints = parse_masters(options["masters"])
+    endpoints, _ = parse_lists(options["masters"], options.get("changing_to"))
     are_well = all([_is_well(endpoint, asked.lift) for endpoint in endpoints])
     return Status.OK if are_well else Status.UNREACHABLE
 

@@ -16,8 +16,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from .. import Retry
-from .._core import has_quorum
-from .._reports.votes import printable, votes_of
+from .._reports.votes import is_quorum, printable, votes_of
 from ..errors import AcquireError, FastRedlockError, LeaseLostError, ResourceTakenError
 from . import CommandError, Status
 from .child import Child, Ended, Interrupted, Signals, die_by
@@ -276,8 +275,9 @@ class Patience(Retry):
 
 def is_refused(votes: Sequence[MasterVote]) -> bool:
     """Return whether logins or rights refuse so many votes that no quorum is left."""
-    texts = [vote.text or "" for vote in votes]
-    return not has_quorum(all(word not in text for word in REFUSED) for text in texts)
+    return not is_quorum(
+        votes, lambda vote: all(word not in (vote.text or "") for word in REFUSED)
+    )
 
 
 def _print(text: str) -> None:

@@ -157,6 +157,7 @@ def new_engine(settings: Settings) -> Engine:
         preparers=tuple(map(preparer_of, settings.endpoints)),
         key_prefix=prefix,
         key_error=ConfigurationError,
+        electorate=settings.electorate,
     )
     engine.cohort_ns = settings.cohort_ns
     return engine

@@ -415,7 +415,8 @@ def broken(round: Round) -> ReleaseStatus:
     same: they will not count for it any more.
     """
     votes = [vote for vote, _, _ in round.votes()]
-    if not has_quorum(vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes):
+    is_sure = [vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes]
+    if not has_quorum(is_sure, round.electorate):
         return ReleaseStatus.UNKNOWN
     is_deleted = Vote.GRANTED in votes
     return ReleaseStatus.RELEASED if is_deleted else ReleaseStatus.GONE

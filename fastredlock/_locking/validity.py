@@ -165,7 +165,8 @@ class Validity(ValidityFields):
 
 def is_firm(round: Round, awaited: int) -> bool:
     """Return whether a quorum granted it that owes no reply to a shorter one."""
-    return has_quorum(
+    firm = (
         vote is Vote.GRANTED and not awaited >> index & 1
         for index, (vote, _, _) in enumerate(round.votes())
     )
+    return has_quorum(firm, round.electorate)

@@ -16,6 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
+from .._core import Electorate
 from .._reports.log import warn
 from .._steps import run
 from ..errors import ConfigurationError
@@ -198,6 +199,42 @@ def parse_masters(masters: Iterable[object]) -> tuple[Endpoint, ...]:
     endpoints = tuple(_endpoint_at(*item) for item in enumerate(given))
     _refuse_duplicates(endpoints, isinstance(masters, SameServerAllowed))
     return endpoints
+
+
+def parse_lists(
+    masters: Iterable[object], changing_to: Iterable[object] | None
+) -> tuple[tuple[Endpoint, ...], Electorate]:
+    """Return the endpoints of one list, or of two, the old one first; and who votes.
+
+    A master that is in both lists is one endpoint, with the settings of the first.
+    """
+    old = parse_masters(masters)
+    if changing_to is None:
+        return old, Electorate(len(old))
+    try:
+        new = parse_masters(changing_to)
+    except ConfigurationError as problem:
+        raise ConfigurationError(
+            f"changing_to, the list that masters changes to: {problem}; leave it out "
+            "while the list does not change"
+        ) from None
+    votes = {(each.server, each.db): vote for vote, each in enumerate(old)}
+    second = [votes.setdefault((each.server, each.db), len(votes)) for each in new]
+    if sorted(second) == [*range(len(old))]:
+        raise ConfigurationError(
+            "changing_to has the masters that masters has: leave it out, or name the "
+            "list that is to come"
+        )
+    if len(votes) > MAX_MASTERS:
+        raise ConfigurationError(
+            f"masters and changing_to are {len(votes)} masters together, "
+            f"{MAX_MASTERS} are allowed: change the list in several steps"
+        )
+    added = dict(zip(second, new, strict=True))
+    union = (*old, *(added[vote] for vote in range(len(old), len(votes))))
+    _refuse_duplicates(union, isinstance(masters, SameServerAllowed))
+    first = (1 << len(old)) - 1
+    return union, Electorate(len(union), first, sum(1 << vote for vote in second))
 
 
 def _refuse_single_master(masters: object) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -32,6 +32,7 @@ from .masters import (
     Endpoint,
     Master,
     SameServerAllowed,
+    parse_lists,
     parse_masters,
     with_credentials,
 )
@@ -87,6 +88,9 @@ class OnlyLooks(float):
 class Settings:
     """Hold the checked options and turn each call's arguments into integers."""
 
+    endpoints: tuple[Endpoint, ...]
+    electorate: Electorate
+
     def __init__(
         self,
         masters: Iterable[Master],
@@ -108,8 +112,9 @@ class Settings:
         fencing: bool = False,  # leases have no number
         cohort: float = 0.002,  # s; longer, and other processes wait for longer
         linger: float = 0.0,  # s; a released key is not kept for the next caller here
+        changing_to: Iterable[Master] | None = None,  # the masters stay as they are
     ) -> None:
-        self.endpoints: tuple[Endpoint, ...] = parse_masters(masters)
+        self.endpoints, self.electorate = parse_lists(masters, changing_to)
         if credentials is not None:
             self.endpoints = with_credentials(self.endpoints, credentials)
         self.key_prefix: bytes = checked_key_prefix(key_prefix)
@@ -144,7 +149,7 @@ class Settings:
             check(observer)
         self.observer: object | None = observer
         self.default_terms: Terms = self._new_terms(ttl)
-        if text := of_even_number(len(self.endpoints)):
+        for text in of_even_numbers(self.electorate):
             warn("%s", text)
 
     def _check_hash_tag(self, key_prefix: str | bytes) -> None:
@@ -253,11 +258,14 @@ class Settings:
         return int(ttl_ms * NS_PER_MS * self.drift_factor) + FIXED_DRIFT_NS
 
 
-def of_even_number(count: int) -> str | None:
-    """Return the advice for an even number of masters."""
-    survived, fewer = count - Electorate(count).quorum, count - 1
-    text = f"{count} masters survive the loss of {survived}, as {fewer} would: "
-    return None if count % 2 else text + "use an odd number"
+def of_even_numbers(electorate: Electorate) -> Iterator[str]:
+    """Yield the advice for each list with an even number of masters."""
+    for members in sorted({electorate.first, electorate.second}):
+        count = members.bit_count()
+        survived, fewer = count - Electorate(count).quorum, count - 1
+        text = f"{count} masters survive the loss of {survived}, as {fewer} would: "
+        if count % 2 == 0:
+            yield text + "use an odd number"
 
 
 def refuse_unguarded(endpoints: tuple[Endpoint, ...]) -> None:
@@ -408,15 +416,17 @@ def advice(unknown: str, known: Iterable[str]) -> str:
 # ---- the environment
 
 MASTERS = "FASTREDLOCK_MASTERS"
+CHANGING_TO = "FASTREDLOCK_CHANGING_TO"
 CONFIG = "FASTREDLOCK_CONFIG"
 TTLS = {"FASTREDLOCK_TTL": "ttl", "FASTREDLOCK_MAX_TTL": "max_ttl"}
 # Of the command of `fastredlock run`, and of a build.
 OTHERS = ("RESOURCE", "TOKEN", "SLOT", "FENCE", "DEBUG", "PORTABLE", "SANITIZE")
-TEXTS = ("masters", "key_prefix")  # the others are numbers
+TEXTS = ("masters", "changing_to", "key_prefix")  # the others are numbers
 DURATIONS = ("ttl", "max_ttl", "round_timeout", "connect_timeout")
 # Of the file, each by itself, so that the error names the file.
 CHECKS: dict[str, Callable[[Any], object]] = {
     "masters": lambda masters: masters and parse_masters(masters),
+    "changing_to": parse_masters,
     "key_prefix": checked_key_prefix,
     **{name: partial(positive_ns, name) for name in DURATIONS},
     "drift_factor": drift_factor_in,
@@ -439,7 +449,9 @@ def options_of_environment(masters: tuple[str, ...] | None = None) -> dict[str, 
     variable that looks like one of ours, and is none, is named in a warning.
     """
     options = _options_of_file(os.environ.get(CONFIG, ""))
-    known = {MASTERS, CONFIG, *TTLS, *(f"FASTREDLOCK_{name}" for name in OTHERS)}
+    listed = options.get("masters")
+    others = {f"FASTREDLOCK_{name}" for name in OTHERS}
+    known = {MASTERS, CHANGING_TO, CONFIG, *TTLS, *others}
     unread = {name for name in os.environ if name.startswith("FASTREDLOCK_")} - known
     if unread:
         warn_once("%s: not read, no such variable", ", ".join(sorted(unread)))
@@ -450,6 +462,10 @@ def options_of_environment(masters: tuple[str, ...] | None = None) -> dict[str, 
         options["masters"] = masters
     elif text := os.environ.get(MASTERS):
         options["masters"] = masters_in(text, f"${MASTERS}: ")
+    if options.get("masters") is not listed:  # what another list changes to
+        options.pop("changing_to", None)
+    if masters is None and (text := os.environ.get(CHANGING_TO)):
+        options["changing_to"] = masters_in(text, f"${CHANGING_TO}: ")
     return options
 
 
@@ -467,6 +483,8 @@ def from_environment(given: dict[str, Any], in_memory: bool) -> dict[str, Any]:
     Where none has masters, a program that is tested gets some.
     """
     options = options_of_environment()
+    if "masters" in given:
+        options.pop("changing_to", None)
     if not options.get("masters") and (in_memory or PLUGIN in sys.modules):
         options["masters"] = IN_TESTS
     if not options.get("masters"):

@@ -64,7 +64,8 @@ def outage_of(engine: Engine, now_ns: int) -> str:
             if away_from_ns and (state is not ready or now_ns < refused_until_ns)
             else inf
             for _, state, *_, refused_until_ns, _, away_from_ns, _ in engine.health()
-        ]
+        ],
+        engine.electorate,
     )
     seconds = (now_ns - until) / 1e9 if until else 0
     return f"no quorum for {seconds:.0f} s" if seconds >= 1 else ""

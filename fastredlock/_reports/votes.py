@@ -10,7 +10,15 @@ try:  # what hashlib itself has where there is no OpenSSL, which takes 4 ms to l
 except ImportError:  # before Python 3.12
     from _sha256 import sha256  # type: ignore[import-not-found]
 
-from .._core import Engine, MasterState, Round, Verdict, Vote, has_quorum
+from .._core import (
+    Electorate,
+    Engine,
+    MasterState,
+    Round,
+    Verdict,
+    Vote,
+    has_quorum,
+)
 
 # Of a lease: one resource, or all of several.
 Resource = str | bytes | tuple[str | bytes, ...]
@@ -36,12 +44,13 @@ class MasterVote(NamedTuple):
 
     `master` is its name without user or password; `text` the error reply or the reason
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write of
-    the round to this answer, None without one. The last four are filled by `holders()`
-    alone: `token_hash` (first 16 hex digits of the token's SHA-256; None if nobody
-    holds the resource there, or if the value is no token: then `text` describes it),
-    `remaining_ms` (-1 for a key without expiry, -2 for none), `waiting` (how many
-    processes wait in turn, None where it is not known) and `owner` (which the holder
-    gave, None where its token names none).
+    the round to this answer, None without one. `only_in` is "old" or "new" where the
+    list of masters changes (`changing_to`) and it is in one of the two, else None.
+    The four before it are filled by `holders()` alone: `token_hash` (first 16 hex
+    digits of the token's SHA-256; None if nobody holds the resource there, or if the
+    value is no token: then `text` describes it), `remaining_ms` (-1 for a key without
+    expiry, -2 for none), `waiting` (how many processes wait in turn, None where it is
+    not known) and `owner` (which the holder gave, None where its token names none).
     """
 
     master: str
@@ -52,6 +61,7 @@ class MasterVote(NamedTuple):
     remaining_ms: int | None = None
     waiting: int | None = None
     owner: str | None = None
+    only_in: str | None = None
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"
@@ -64,8 +74,8 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     """Return one vote per configured master, in that order, as known by now."""
     within_ms = (round.deadline_ns - round.opened_ns or round.terms.timeout_ns) / 1e6
     votes = []
-    for name, (vote, text, elapsed_ms), (late_us, last_error), (state, reason) in zip(
-        engine.master_names, round.votes(), engine.faults, engine.states, strict=True
+    for master, (vote, text, elapsed_ms), (late_us, last_error), (state, reason) in zip(
+        masters_of(engine), round.votes(), engine.faults, engine.states, strict=True
     ):
         if vote is Vote.SILENT and not text:
             late = f", an earlier reply took {late_us / 1e3:.0f} ms" if late_us else ""
@@ -74,8 +84,29 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
             text = NOT_AWAITED if state is MasterState.READY else text or reason
             if reason and reason == last_error:  # it has failed, if not in this round
                 vote = Vote.FAILED
-        votes.append(MasterVote(name, vote, text, elapsed_ms))
+        votes.append(master._replace(vote=vote, text=text, elapsed_ms=elapsed_ms))
     return tuple(votes)
+
+
+def masters_of(engine: Engine) -> list[MasterVote]:
+    """Return one vote per configured master, in that order, with its name and lists."""
+    only_in = engine.electorate.only_in
+    return [
+        MasterVote(name, Vote.PENDING, only_in=only_in(index))
+        for index, name in enumerate(engine.master_names)
+    ]
+
+
+def electorate_of(votes: Sequence[MasterVote]) -> Electorate:
+    """Return who votes, from one vote of each master; there is one at least."""
+    old = sum((vote.only_in != "new") << index for index, vote in enumerate(votes))
+    new = sum((vote.only_in != "old") << index for index, vote in enumerate(votes))
+    return Electorate(len(votes), old, new)
+
+
+def is_quorum(votes: Sequence[MasterVote], counts: Callable[[MasterVote], Any]) -> bool:
+    """Return whether a quorum of masters has a vote that counts; not of no votes."""
+    return bool(votes) and has_quorum(map(counts, votes), electorate_of(votes))
 
 
 def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
@@ -137,22 +168,26 @@ def value_of(details: object) -> bytes | None:
     return token
 
 
-def quorum_value(values: Sequence[float | None]) -> float | None:
+def quorum_value(
+    values: Sequence[float | None], electorate: Electorate
+) -> float | None:
     """Return what a quorum has at least, of one for each master; None: nothing."""
     known = (value for value in values if value is not None)
     for least in sorted(known, reverse=True):
-        if has_quorum(value is not None and value >= least for value in values):
+        have = [value is not None and value >= least for value in values]
+        if has_quorum(have, electorate):
             return least
     return None
 
 
 def connection_votes(engine: Engine) -> tuple[MasterVote, ...]:
-    masters = zip(engine.master_names, engine.states, strict=True)
     return tuple(
-        MasterVote(name, Vote.GRANTED)
+        master._replace(vote=Vote.GRANTED)
         if state is MasterState.READY
-        else MasterVote(name, Vote.FAILED, reason)
-        for name, (state, reason) in masters
+        else master._replace(vote=Vote.FAILED, text=reason)
+        for master, (state, reason) in zip(
+            masters_of(engine), engine.states, strict=True
+        )
     )
 
 
@@ -192,7 +227,15 @@ def describe_votes(votes: Iterable[MasterVote]) -> str:
     each = (f", {names.count(name)} {name}" for name in order if name in names)
     others = "".join(each)
     voted = "; ".join(map(str, votes))
-    return f"{names.count('granted')} of {len(votes)} granted{others} [{voted}]"
+    return f"{granted(votes)} granted{others} [{voted}]"
+
+
+def granted(votes: Sequence[MasterVote]) -> str:
+    """Count those who granted; where the list of masters changes, of each list."""
+    lists = [[v.vote for v in votes if v.only_in != other] for other in ("new", "old")]
+    old, new = (f"{each.count(Vote.GRANTED)} of {len(each)}" for each in lists)
+    is_changing = any(vote.only_in for vote in votes)
+    return f"{old} of the old list, {new} of the new" if is_changing else old
 
 
 def loss(votes: Iterable[MasterVote] = ()) -> str:

@@ -18,7 +18,6 @@ from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
 
 from .. import MasterVote, QuorumUnreachableError, Vote
-from .._core import has_quorum
 from .._options.keys import unprefixed
 from .._options.redis_py import (
     identity_of,
@@ -30,7 +29,13 @@ from .._options.redis_py import (
 )
 from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
 from .._reports.log import warn_once
-from .._reports.votes import NO_EXPIRY_MS, hash_of, quorum_value
+from .._reports.votes import (
+    NO_EXPIRY_MS,
+    electorate_of,
+    hash_of,
+    is_quorum,
+    quorum_value,
+)
 from .._steps import Steps
 
 L = TypeVar("L")
@@ -197,7 +202,7 @@ def settings_given(master: Any) -> Mapping[str, Any]:
 
 def answered(votes: Sequence[MasterVote]) -> bool:
     answers = Vote.GRANTED, Vote.TAKEN, Vote.GONE
-    return has_quorum(vote.vote in answers for vote in votes)
+    return is_quorum(votes, lambda vote: vote.vote in answers)
 
 
 def left_ms(votes: Sequence[MasterVote], token: bytes) -> float | None:
@@ -207,7 +212,8 @@ def left_ms(votes: Sequence[MasterVote], token: bytes) -> float | None:
     """
     ours = hash_of(token)
     left = (vote.remaining_ms if vote.token_hash == ours else None for vote in votes)
-    return quorum_value([inf if ms == NO_EXPIRY_MS else ms for ms in left])
+    have = [inf if ms == NO_EXPIRY_MS else ms for ms in left]
+    return quorum_value(have, electorate_of(votes))
 
 
 def key_name(resource: Any) -> str | bytes:

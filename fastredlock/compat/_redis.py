@@ -24,8 +24,7 @@ from .. import (
     ValidityExhaustedError,
     Vote,
 )
-from .._core import has_quorum
-from .._reports.votes import printable
+from .._reports.votes import is_quorum, printable
 from .._steps import Steps
 from ._common import answered, noted, settings_given, token_source
 
@@ -233,7 +232,7 @@ class Library:
 
 def is_held(votes: Sequence[MasterVote]) -> bool:
     """Return whether a majority has the key, with any token."""
-    return has_quorum(vote.vote is Vote.TAKEN for vote in votes)
+    return is_quorum(votes, lambda vote: vote.vote is Vote.TAKEN)
 
 
 def _code_of(text: str) -> str:

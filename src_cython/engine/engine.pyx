@@ -14,7 +14,8 @@ cdef class Engine:
     cdef readonly int64_t shortest_round_trip_ns      # of all rounds so far, likewise
     cdef list masters                      # by vote, as configured
     cdef int vote_count
-    cdef int gate_order[MAX_MASTERS]       # their votes, by address (gate)
+    cdef int gate_order[MAX_MASTERS]       # votes of the first list, by address (gate)
+    cdef int gate_count
     cdef list connections                  # by place: first the masters' own, by vote
     cdef int connection_count
     cdef Link *links[MAX_MASTERS]          # by place
@@ -70,6 +71,7 @@ cdef class Engine:
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
         bint tokens_are_given=False, bint servers_may_be_same=False,
         tuple preparers=(), bytes key_prefix=None, key_error=ValueError,
+        Electorate electorate=None,
     ):
         cdef Master master
         cdef int vote
@@ -91,7 +93,9 @@ cdef class Engine:
         self.masters = []
         self.connections = []
         self.vote_count = <int>len(endpoints)
-        self.electorate = Electorate(self.vote_count)
+        self.electorate = electorate or Electorate(self.vote_count)
+        if self.electorate.count != self.vote_count:
+            raise ValueError("an electorate of other masters")
         for vote, endpoint in enumerate(endpoints):
             master = Master(
                 vote, endpoint, tls_contexts[vote] if tls_contexts else None,

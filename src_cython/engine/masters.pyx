@@ -126,10 +126,14 @@ cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexce
 cdef int engine_rank(Engine self) except -1:
     # The order of the gates, by what all clients see alike. One cluster may have other
     # seeds in each of them, so it is the smallest id of its nodes, replicas too. (Where
-    # that node leaves, some have the order of before for a while.)
-    for place, (_, _, vote) in enumerate(sorted([
+    # that node leaves, some have the order of before for a while.) While the list of
+    # masters changes, gates are those of the old list: clients of that know no others.
+    cdef list ranks = sorted([
         (<Master>master).rank for master in self.masters
-    ])):
+        if set_has(self.electorate.first, (<Master>master).vote)
+    ])
+    self.gate_count = <int>len(ranks)
+    for place, (_, _, vote) in enumerate(ranks):
         self.gate_order[place] = vote
 
 

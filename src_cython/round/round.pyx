@@ -74,7 +74,7 @@ cdef class Round:
     cdef tuple token_uses                # of TokenUse; None: its token is our own
     cdef Turn turn                       # its Turn, where it waits for one; or None
     cdef Fencing fencing                 # its Fencing; None: an ACQUIRE without, others
-    cdef Electorate electorate
+    cdef readonly Electorate electorate
     # The votes: which masters gave them. The others are PENDING.
     cdef uint64_t granted
     cdef uint64_t taken                  # ...and of these

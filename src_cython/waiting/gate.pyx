@@ -24,9 +24,9 @@ cdef int gate_master(Engine self, bytes resource, int64_t now_ns) noexcept:
         moved = wait_queues_moved(self.queues.moved, resource, now_ns)
     if not self.scripts.keeps_queues:
         return -1
-    first = <int>(gate_hash(resource) % <uint64_t>self.vote_count)
-    for i in range(self.vote_count):
-        master = <Master>self.masters[self.gate_order[(first + i) % self.vote_count]]
+    first = <int>(gate_hash(resource) % <uint64_t>self.gate_count)
+    for i in range(self.gate_count):
+        master = <Master>self.masters[self.gate_order[(first + i) % self.gate_count]]
         connection = master_connection(master, resource)
         if connection.state_code == MASTER_READY and connection.may_queue and (
             now_ns >= connection.restart_guard.until_ns
@@ -371,7 +371,7 @@ cdef bytes MOVING = b"4"
 cdef inline bint gate_may_mark(Engine self, int gate, bytes resource) noexcept:
     # Of two masters none is slower than a quorum. Who waits for many is in no hurry.
     return (
-        gate_connection(self, gate, resource).slowness.is_slow and self.vote_count > 2
+        gate_connection(self, gate, resource).slowness.is_slow and self.gate_count > 2
         and len(self.queues.by_resource) <= MARKED_MOST
     )
 

@@ -376,3 +376,39 @@ def test_list_when_bytes_are_never_compared_with_others_then_lists(
         ended = subprocess.run(words, text=True, capture_output=True, env=environment)
     assert (ended.returncode, ended.stderr) == (0, "")
     assert ended.stdout.startswith(f"'{KEY}' is held by ")
+
+
+# --- while the list of masters changes ------------------------------------------------
+
+
+def test_commands_when_the_list_changes_then_count_a_majority_of_each_list(
+    call: Call, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    new = [urls[0], *urls[3:]]
+    to = "--changing-to", ",".join(new)
+    set_all(servers[:3], "old only")  # no expiry
+    held = connected(make_locks(urls[:3], changing_to=new, owner="ann"))
+    lease = granted(held.acquire("jobs", ttl=10))
+    assert settled_values(servers, [lease.token] * 5, "jobs") == [lease.token] * 5
+    assert call("who", KEY)[0] == 0  # by the old list it is held
+    status, out, _ = call("who", *to, KEY)
+    assert status == 1
+    assert out.startswith(f"'{KEY}' is held by nobody: no token has a quorum")
+    status, out, _ = call("list", *to)
+    assert status == 0
+    assert "held by nobody" in out
+    assert "'jobs' is held by ann" in out
+    assert call("run", "-n", *to, "jobs", "true")[0] == 1
+    assert call("break", *to, "jobs", "--yes")[0] == 0
+    assert call("run", "-n", *to, "jobs", "true")[0] == 0
+
+
+@pytest.mark.parametrize(("dead", "status"), [(1, 0), (2, 69)])
+def test_list_when_the_new_list_lacks_its_majority_then_what_it_says_is_not_all(
+    call: Call, urls: list[str], servers: Servers, dead: int, status: int
+) -> None:
+    nobody = [f"redis://127.0.0.1:{port}" for port in range(1, 1 + dead)]
+    new = ",".join([urls[0], *urls[3 : 5 - dead + 1][: 2 - dead], *nobody])
+    assert call("list", "--changing-to", new)[0] == status
+    assert (call("check", "--changing-to", new)[0] == 2) is (dead == 2)
+    assert (call("who", "--changing-to", new, KEY)[0] == 69) is (dead == 2)

@@ -38,6 +38,7 @@ ASSUMPTIONS = {
     "evict": "no server drops a key before its ttl (eviction, FLUSHALL, DEL)",
     "heed": "a holder asks its lease whether it is valid",
     "compare": "a release deletes no token but its own",
+    "swap": "a list of masters changes by way of both lists (changing_to)",
 }
 NOISE = b"r", b"s", b"nobody's", b"", b"\r\n:1\r\n"
 MOST_PROCESSES = 8  # in one schedule, those that are gone among them
@@ -309,11 +310,12 @@ class Nemesis:
         if (
             process is not None
             and not server.is_down
+            and server in process.servers
             and now_ns + 2 * S < self.until_ns
         ):
             server.stop(is_losing=False)
             self.world.at(now_ns + S, self._start, server)
-            soon_ns = 110 * MS + 11 * process.paths[server.index].usual_ns
+            soon_ns = 110 * MS + 11 * process.paths[process.place_of(server)].usual_ns
             self.world.at(now_ns + S + soon_ns, self._leave, process)
 
     def _cut_and_leave(self) -> None:

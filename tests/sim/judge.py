@@ -378,17 +378,17 @@ class Judge:
     def on_command(self, connection: Connection, words: object) -> Question | None:
         """A server is about to execute a command; return what it asks."""
         if type(words) is not list or not words:
-            self.fail("I2", f"server {connection.index} was sent {words!r}")
+            self.fail("I2", f"server {connection.server.index} was sent {words!r}")
         for word in words:  # type: ignore[attr-defined]  # it is a list
             if type(word) is not bytes:
-                self.fail("I2", f"server {connection.index} was sent {words!r}")
+                self.fail("I2", f"server {connection.server.index} was sent {words!r}")
         return question_of(words)  # type: ignore[arg-type]  # checked above
 
     def on_executed(
         self, connection: Connection, question: Question, reply: bytes
     ) -> None:
         operation, token, _ = question
-        at = (connection.index, token)
+        at = (connection.server.index, token)
         if self.world.log is not None:
             where = " on a closed connection" if connection.is_given_up else ""
             name = "second write of"
@@ -511,7 +511,13 @@ class Judge:
             return
         for key in keys_of(lease):
             token = lease._round.token
-            standing = [s.index for s in self.servers if s.token_at(key) == token]
-            if len(standing) > len(self.servers) // 2:
+            standing = [s.index for s in process.servers if s.token_at(key) == token]
+            # While the list changes: released on a quorum of each list, gone on one.
+            quorums = [
+                sum(server.token_at(key) == token for server in each) > len(each) // 2
+                for each in process.lists
+            ]
+            how = any if status is ReleaseStatus.RELEASED else all
+            if how(quorums):
                 text = f"{key.decode()} stands on {standing}"
                 self.fail("I5", f"{name_of(lease)} is {status.name}, {text}")

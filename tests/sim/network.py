@@ -99,7 +99,7 @@ class Connection:
         self.path = path
         self.process = process
         self.server = server
-        self.index = server.index
+        self.index = process.servers.index(server)  # as that process counts them
         self.up, self.down = Pipe(self.world, path), Pipe(self.world, path)
         self.reader = server.new_reader()
         self.is_open = False  # connect(2) succeeded

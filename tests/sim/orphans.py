@@ -52,7 +52,7 @@ class Orphans:
         reachable_ns = self._reachable_from_ns(process, server)
         if reachable_ns == FOREVER_NS:
             return
-        path = process.paths[server.index]
+        path = process.paths[process.place_of(server)]
         time_ns = UNDO_NS if ended.is_undone or process.exited_ns else RELEASE_NS
         round_trips = ROUND_TRIPS if not process.exited_ns else 2
         since_ns = max(reachable_ns, ended.at_ns) + time_ns
@@ -72,10 +72,10 @@ class Orphans:
         if process.is_crashed:
             return FOREVER_NS  # no process is left to undo it
         if not process.exited_ns:
-            return process.is_well_with(server.index)
-        if server.index not in process.well_at_close:
+            return process.is_well_with(process.place_of(server))
+        if process.place_of(server) not in process.well_at_close:
             return FOREVER_NS  # close() could not reach it, and waits for so long only
-        path = process.paths[server.index]
+        path = process.paths[process.place_of(server)]
         if max(server.calm_from_ns, path.calm_from_ns) > process.closed_ns:
             return FOREVER_NS
         return process.exited_ns
@@ -86,7 +86,8 @@ class Orphans:
         if at in judge.set_behind:
             return "set behind its release, out of a connection closed before"
         later_ns = judge.set_late.get(at, 0)
-        if later_ns and ended.process.shook_ns[server.index] > later_ns:
+        shook_ns = ended.process.shook_ns[ended.process.place_of(server)]
+        if later_ns and shook_ns > later_ns:
             # The release was on a connection that was READY before, and lost as well.
             return "set when a later connection had been READY, and lost since"
         if at in judge.refused:

@@ -11,7 +11,7 @@ cdef class Process:
     cdef public World world
     cdef public int index
     cdef public Clock clock
-    cdef public list servers, paths, workers, connections, begun, shook_ns
+    cdef public list lists, servers, paths, workers, connections, begun, shook_ns
     cdef public object judge
     cdef public bint is_sharing, is_crashed, is_gone, is_leaving, is_cut_at_close
     cdef public long long closed_ns, exited_ns, gone_ns, paused_until_ns, polled_at_ns

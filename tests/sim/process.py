@@ -48,6 +48,7 @@ class Process:
     ) -> None:  # fmt: skip
         self.world = world
         self.index = index
+        self.lists = lists_of(settings, servers)
         self.clock = clock
         self.servers = servers
         self.paths = paths
@@ -77,6 +78,7 @@ class Process:
             0 if settings.max_ttl is None else int(settings.max_ttl * 1e9),
             b"fastredlock",
             seed,
+            electorate=settings.electorate,
         )
         self.begun = by_hand_engine(self.engine)
         self.set_wall(0)
@@ -273,6 +275,10 @@ class Process:
         for worker in self.workers:
             worker.end()
 
+    def place_of(self, server: Server) -> int:
+        """Return where a server is among its own; connections and paths are so."""
+        return self.servers.index(server)
+
     def drop_connections(self) -> None:
         """Close(2) all, whatever is unread."""
         for connection in self.connections:
@@ -282,12 +288,32 @@ class Process:
         self.readable = 0
 
 
+def lists_of(settings: Settings, servers: list[Server]) -> list[list[Server]]:
+    """Return the servers of its list of masters; of both, while that changes."""
+    voting = settings.electorate
+    return [
+        [server for place, server in enumerate(servers) if members >> place & 1]
+        for members in sorted({voting.first, voting.second})
+    ]
+
+
 @cache
-def new_settings(count: int, **options: Any) -> Settings:
-    """Make the shipped settings for so many masters that no socket will ever reach."""
-    masters = [(f"m{index}", 6379) for index in range(count)]
+def new_settings(
+    masters: int | tuple[int, ...],
+    changing_to: tuple[int, ...] | None = None,
+    **options: Any,
+) -> Settings:
+    """Make the shipped settings for masters that no socket will ever reach.
+
+    So many, or those with these numbers.
+    """
+    names = masters if isinstance(masters, tuple) else range(masters)
+    new = (
+        None if changing_to is None else [(f"m{index}", 6379) for index in changing_to]
+    )
     defaults = {
         "ttl": 1.0, "drift_factor": 0.01, "round_timeout": None, "max_ttl": None,
         "connect_timeout": 0.3, "new_token": None, "retry": Retry(), "fencing": False,
     }  # fmt: skip
-    return Settings(masters, "r", **{**defaults, **options})
+    old = [(f"m{index}", 6379) for index in names]
+    return Settings(old, "r", changing_to=new, **{**defaults, **options})

@@ -17,6 +17,7 @@ from .server import Server
 from .worker import Habits, Worker
 from .world import EPOCH_NS, MS, Clock, S, World
 
+Lists = tuple[tuple[int, ...], ...]
 NOTHING = Habits(resources=("r",), ttls_ms=(1000,))
 
 
@@ -38,12 +39,17 @@ class Stage:
             self.servers.append(server)
         self.judge.servers = self.servers
 
-    def process(self, clock_ns: int = S) -> Worker:
-        """Add a client with one thread; its clock begins there."""
+    def process(self, clock_ns: int = S, lists: Lists = ()) -> Worker:
+        """Add a client with one thread; its clock begins there.
+
+        It has all servers, or those of a list; of two while that changes.
+        """
+        lists = lists or (tuple(range(len(self.servers))),)
+        servers = [self.servers[at] for at in dict.fromkeys(sum(lists, ()))]
         process = Process(
             self.world, len(self.processes),
-            new_settings(len(self.servers), **self.options), Clock(clock_ns, 0),
-            self.servers, [Path(self.world, 100_000) for _ in self.servers],
+            new_settings(*lists, **self.options), Clock(clock_ns, 0),
+            servers, [Path(self.world, 100_000) for _ in servers],
             self.judge, is_sharing=False,
         )  # fmt: skip
         self.processes.append(process)
@@ -93,8 +99,9 @@ class Stage:
 
     def cut_off(self, worker: Worker, *indexes: int, for_ns: int = S) -> None:
         """Let a worker's process lose the way to these servers."""
+        process = worker.process
         for index in indexes:
-            path = worker.process.paths[index]
+            path = process.paths[process.place_of(self.servers[index])]
             path.hole_until_ns = self.world.now_ns + for_ns
 
     def restart(self, index: int) -> None:
@@ -185,4 +192,25 @@ def two_keys_are_evicted(count: int) -> None:
     stage.take(a, "A")
     for server in stage.servers[:count]:
         server.model.keys.clear()
+    stage.try_to_take(b, "B")
+
+
+OLD, NEW, ALL_NEW = (0, 1, 2), (0, 1, 3), (3, 4, 5)
+
+
+def one_master_is_replaced(first: Lists, second: Lists) -> None:
+    """A does not reach server 1, B does not reach server 0."""
+    stage = Stage(4)
+    a, b = stage.process(lists=first), stage.process(lists=second)
+    stage.cut_off(a, 1)
+    stage.cut_off(b, 0)
+    stage.take(a, "A")
+    stage.try_to_take(b, "B")
+
+
+def all_masters_are_replaced(first: Lists, second: Lists) -> None:
+    """Nothing is wrong with any server, or way."""
+    stage = Stage(6)
+    a, b = stage.process(lists=first), stage.process(lists=second)
+    stage.take(a, "A")
     stage.try_to_take(b, "B")

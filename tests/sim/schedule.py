@@ -28,6 +28,12 @@ RETRY = Retry(unreachable_tries=3)
 MOST_EVENTS = 2_000  # until the faults end
 WALL_NS = 400 * MS  # by which clocks on walls are wrong; a restart guard takes longer
 DRIFT_PPM = 4_900  # each way: two clocks differ by 0.98 %, drift_factor is 1 %
+CHANGES = 0.1  # of the schedules
+# Of a list that changes: masters of both lists, of the old one only, of the new one.
+STEPS = (
+    *((2, 1, 1), (2, 1, 1), (1, 2, 2), (0, 3, 3), (4, 1, 1)),
+    *((3, 0, 2), (3, 2, 0), (1, 0, 2), (1, 2, 0), (0, 1, 1), (0, 2, 3)),
+)
 SLOT_NOISE = b"q#0", b"q#1", b"q#7", b"q#", b"w#0"
 
 
@@ -55,6 +61,8 @@ class Schedule:
         self.world = World(seed)
         draw = self.world.random
         self.count = draw.choice((1, 3, 3, 3, 5, 5, 2, 4))
+        self.versions = self._draw_versions(Random(f"{seed}:29 lists"))
+        self.is_changing = len({*self.versions}) > 1
         self.until_ns = draw.choice((500 * MS, S, S, 2 * S, 2 * S, 3 * S, 8 * S))
         self.base_ns = draw.choice((50_000, 500_000, 5 * MS))
         self.is_one_far = Random(self.seed + 6).random() < 0.15 and self.count > 2
@@ -101,6 +109,22 @@ class Schedule:
         if self.slots:
             self.nemesis.has_slots(SLOT_NOISE, (b"q#", b"w#"))
 
+    def _draw_versions(self, own: Random) -> list[tuple[tuple[int, ...], ...]]:
+        # In some schedules the list of masters changes: some processes have the old
+        # list and others both, or some have both and others the new one; or, where that
+        # is broken, the old one and the new one.
+        if own.random() >= CHANGES and "swap" not in self.broken:
+            return [(tuple(range(self.count)),)]
+        step = own.choice(STEPS)
+        self.count = sum(step)
+        servers = own.sample(range(self.count), self.count)
+        both, gone = servers[: step[0]], servers[step[0] : step[0] + step[1]]
+        old = tuple(both + gone)
+        new = tuple(both + servers[step[0] + step[1] :])
+        if "swap" in self.broken:
+            return [(old,), (new,)]
+        return [own.choice(((old,), (new,))), (old, new)]
+
     def _draw_slots(self, own: Random) -> tuple[Slots, ...]:
         # In three of ten schedules: a semaphore, whose processes need not agree of how
         # many, or a rate, or both.
@@ -144,18 +168,21 @@ class Schedule:
         )
         max_ttl = max(self.ttls_ms) / 1000 if self.is_guarded else None
         round_timeout = draw.choice((None, None, 0.05))
+        lists = Random(f"{self.seed}:{index}:list").choice(self.versions)
         settings = new_settings(
-            self.count, max_ttl=max_ttl, round_timeout=round_timeout,
+            *lists, max_ttl=max_ttl, round_timeout=round_timeout,
             ttl=self.ttls_ms[0] / 1000, retry=RETRY, fencing=self.is_fencing,
             linger=self._draw_linger(index),
         )  # fmt: skip
+        # Each once, those of the old list first.
+        servers = [self.servers[at] for at in dict.fromkeys(sum(lists, ()))]
         paths = [
             Path(self.world, self.world.between(self.base_ns, 3 * self.base_ns))
-            for _ in self.servers
+            for _ in servers
         ]
-        self._draw_far(index, paths)
+        self._draw_far(index, dict(zip(servers, paths, strict=True)))
         process = Process(
-            self.world, index, settings, clock, self.servers, paths, self.judge,
+            self.world, index, settings, clock, servers, paths, self.judge,
             self.is_sharing,
         )  # fmt: skip
         cohorts_ns = 0, 2 * MS, 2 * MS, 20 * MS, 200 * MS
@@ -176,13 +203,15 @@ class Schedule:
             return 0.0
         return own.choice((0.0, 0.005, 0.2, 1.0))
 
-    def _draw_far(self, index: int, paths: list[Path]) -> None:
+    def _draw_far(self, index: int, paths: dict[Server, Path]) -> None:
         # One master is far from all, or from some; by draws of its own.
         fleet, own = Random(self.seed + 5), Random(f"{self.seed}:{index}:far")
         far, is_far_from_all = fleet.randrange(self.count), fleet.random() < 0.5
         if self.is_one_far and (is_far_from_all or own.random() < 0.5):
-            path, more_ns = paths[far], own.randrange(4 * MS, 20 * MS)
-            path.delay_ns = path.usual_ns = path.usual_ns + more_ns
+            path = paths.get(self.servers[far])
+            more_ns = own.randrange(4 * MS, 20 * MS)
+            if path is not None:
+                path.delay_ns = path.usual_ns = path.usual_ns + more_ns
 
     def _faults(self) -> tuple[str, ...]:
         draw = self.world.random
@@ -233,7 +262,7 @@ class Schedule:
             self._start(process)
         if not self.broken:
             Orphans(self.world, self.judge).look()
-            if not self.is_guarded:
+            if not (self.is_guarded or self.is_changing):
                 Waiters(self.world, self.judge, self.processes).look()
         self.world.run(self.until_ns, MOST_EVENTS * (2 if self.is_one_far else 1))
         if self.world.now_ns < self.until_ns:
@@ -306,7 +335,7 @@ class Schedule:
         process = worker.process
         for _ in range(30):
             yield from self._use(worker)
-            if process.ready_count() == self.count:
+            if process.ready_count() == len(process.servers):
                 yield SLEEP, 1200 * MS  # what a slow path still has under way
                 yield from self._use(worker)  # ...is read, and answered
                 return

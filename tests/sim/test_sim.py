@@ -123,6 +123,29 @@ def test_scenario_when_its_assumption_is_broken_then_two_hold_the_lock_else_one(
     assert said_by(scenario, kept) == ""
 
 
+BOTH = scenarios.OLD, scenarios.NEW
+OLD, NEW, ALL_NEW = (scenarios.OLD,), (scenarios.NEW,), (scenarios.ALL_NEW,)
+TO_ALL_NEW = scenarios.OLD, scenarios.ALL_NEW
+
+
+@pytest.mark.parametrize(
+    ("scenario", "swapped", "kept"),
+    [
+        (scenarios.one_master_is_replaced, (OLD, NEW), (OLD, BOTH)),
+        (scenarios.one_master_is_replaced, (OLD, NEW), (BOTH, NEW)),
+        (scenarios.one_master_is_replaced, (OLD, NEW), (BOTH, BOTH)),
+        (scenarios.all_masters_are_replaced, (OLD, ALL_NEW), (OLD, TO_ALL_NEW)),
+        (scenarios.all_masters_are_replaced, (ALL_NEW, OLD), (ALL_NEW, TO_ALL_NEW)),
+        (scenarios.all_masters_are_replaced, (OLD, ALL_NEW), (TO_ALL_NEW, ALL_NEW)),
+    ],
+)
+def test_list_when_it_is_swapped_then_two_hold_the_lock_and_by_both_lists_one(
+    scenario: Callable[..., None], swapped: Any, kept: Any
+) -> None:
+    assert said_by(scenario, *swapped).startswith("I1")
+    assert said_by(scenario, *kept) == ""
+
+
 def test_extension_when_it_arrives_late_then_one_holds_the_lock() -> None:
     """A short one comes out of a connection that was closed long ago.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -66,6 +67,31 @@ def test_from_env_when_a_file_is_named_then_has_its_options_unless_others_are_gi
     settings = locks._driver.settings
     assert names(locks.health()) == ["a:6379", "b:7001", "c:6379"]
     assert (settings.max_ttl, settings.retry) == (30, Retry())
+
+
+FILE = 'masters = ["redis://d", "redis://e"]\nchanging_to = ["redis://f"]\n'
+
+
+@pytest.mark.parametrize(
+    ("masters", "changing_to", "given", "expected"),
+    [
+        ("", "", {}, "d e f"),
+        ("", "redis://g", {}, "d e g"),
+        ("redis://a", "", {}, "a"),  # the file's belongs to the file's masters
+        ("redis://a", "redis://a,redis://b", {}, "a b"),
+        ("redis://a", "redis://b", {"masters": ["redis://c"]}, "c"),
+        ("redis://a", "", {"changing_to": ["redis://b"]}, "a b"),
+    ],
+)
+def test_from_env_when_the_list_changes_then_the_new_one_comes_with_the_old_one(
+    masters: str, changing_to: str, given: dict[str, Any], expected: str,
+    config: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    config.write_text(FILE)
+    monkeypatch.setenv("FASTREDLOCK_MASTERS", masters)
+    monkeypatch.setenv("FASTREDLOCK_CHANGING_TO", changing_to)
+    locks = fastredlock.FastRedlock.from_env(**given)
+    assert names(locks.health()) == [f"{each}:6379" for each in expected.split()]
 
 
 @both

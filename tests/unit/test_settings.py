@@ -423,3 +423,51 @@ def assert_refused(name: str | bytes, said: str) -> None:
         ]
         for call in calls:
             assert said in refusal_of(call)
+
+
+# ---- a list of masters that changes
+
+THREE = ["redis://a", "redis://b", "redis://c"]
+MANY = [("h", port) for port in range(1, 65)]
+
+
+@pytest.mark.parametrize(
+    ("masters", "changing_to", "said"),
+    [
+        (THREE, [], "none given; leave it out while the list does not change"),
+        (THREE, THREE[::-1], "changing_to has the masters that masters has: leave it"),
+        (THREE, ["redis://C:6379", *THREE[:2]], "has the masters that masters has"),
+        (THREE, "redis://d", "changing_to, the list that masters changes to: masters"),
+        (THREE, [*THREE[:2], "nothing"], r"masters\[2\]: URL has no scheme"),
+        (THREE, ["redis://a", "redis://a"], "are the same server"),
+        (THREE, ["redis://a/1", "redis://b"], "are the same server"),
+        (
+            MANY,
+            [("other", 1)],
+            "are 65 masters together, 64 are allowed: change the li",
+        ),
+    ],
+)
+def test_changing_to_when_it_is_no_list_to_change_to_then_the_remedy_is_named(
+    masters: Any, changing_to: Any, said: str
+) -> None:
+    for kind in (FastRedlock, awaitable.FastRedlock):
+        with pytest.raises(ConfigurationError, match=said):
+            kind(masters, changing_to=changing_to)
+
+
+def test_changing_to_when_a_master_is_in_both_lists_then_it_is_one_endpoint() -> None:
+    old = ["redis://:sesame@a", "redis://b", "redis://c"]
+    settings = new_settings(masters=old, changing_to=["redis://d", *THREE[:2]])
+    assert [each.host for each in settings.endpoints] == ["a", "b", "c", "d"]
+    assert settings.endpoints[0].password == "sesame"  # as in the old list
+    voting = settings.electorate
+    assert (voting.first, voting.second) == (0b0111, 0b1011)
+
+
+def test_changing_to_when_a_list_is_even_then_that_list_is_warned_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    new_settings(masters=THREE, changing_to=[*THREE, "redis://d"])
+    said = [record.getMessage() for record in caplog.records]
+    assert said == ["4 masters survive the loss of 1, as 3 would: use an odd number"]

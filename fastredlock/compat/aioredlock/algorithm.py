@@ -26,9 +26,8 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from ..._core import has_quorum
 from ..._options.masters import SameServerAllowed
-from ..._reports.votes import hash_of
+from ..._reports.votes import hash_of, is_quorum
 from ..._steps import run_awaited
 from ...asyncio import FastRedlock, Lease
 from .._common import (
@@ -211,7 +210,7 @@ class Aioredlock(Refusing):
             if status is ReleaseStatus.UNKNOWN:
                 cause = QuorumUnreachableError(lock.resource, votes, 1, 0.0)
                 raise LockRuntimeError("Can not unset lock") from cause
-            if not has_quorum(vote.vote is Vote.GRANTED for vote in votes):
+            if not is_quorum(votes, lambda vote: vote.vote is Vote.GRANTED):
                 raise error_of("Can not unset lock", lock.resource, votes)
         self._forget(lock)
 
@@ -225,7 +224,7 @@ class Aioredlock(Refusing):
                 f"{type(resource_or_lock)} is given."
             )
         votes = await self._redlock.holders(key_name(resource_or_lock))
-        return has_quorum(vote.token_hash is not None for vote in votes)
+        return is_quorum(votes, lambda vote: vote.token_hash is not None)
 
     async def get_active_locks(self) -> list[Lock]:
         """Return the locks of this manager that are still held."""

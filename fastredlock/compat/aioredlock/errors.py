@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ... import MasterVote, QuorumUnreachableError, ResourceTakenError, Vote
-from ..._core import has_quorum
+from ..._reports.votes import is_quorum
 
 __all__ = ["AioredlockError", "LockAcquiringError", "LockError", "LockRuntimeError"]
 
@@ -35,11 +35,14 @@ def error_of(
     others hold the lock on a majority: then it is taken.
     """
     refusals = Vote.TAKEN, Vote.GONE
-    others = (vote.vote in refusals and vote.token_hash != ours for vote in votes)
     answers = (vote.vote in (*refusals, Vote.GRANTED) for vote in votes)
+
+    def is_of_others(vote: MasterVote) -> bool:
+        return vote.vote in refusals and vote.token_hash != ours
+
     failure: LockError = LockAcquiringError(text)
     failure.__cause__ = ResourceTakenError(resource, votes, 1, 0.0)
-    if not (all(answers) or has_quorum(others)):
+    if not (all(answers) or is_quorum(votes, is_of_others)):
         failure = LockRuntimeError(text)
         failure.__cause__ = QuorumUnreachableError(resource, votes, 1, 0.0)
     return failure

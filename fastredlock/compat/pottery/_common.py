@@ -20,8 +20,8 @@ from ... import (
     ValidityExhaustedError,
     Vote,
 )
-from ..._core import has_quorum
 from ..._options.masters import SameServerAllowed
+from ..._reports.votes import is_quorum
 from ..._steps import Steps
 from .._common import (
     Refusing,
@@ -211,7 +211,7 @@ class Common(Refusing):
     ) -> None:
         if flag is None:
             flag = self.raise_on_redis_errors
-        if flag and has_quorum(vote.vote in FAILED for vote in votes):
+        if flag and is_quorum(votes, lambda vote: vote.vote in FAILED):
             errors = failures(votes)
             raise QuorumIsImpossible(self.key, self.masters, redis_errors=errors)
 
