@@ -96,6 +96,7 @@ cdef class Engine:
         self.electorate = electorate or Electorate(self.vote_count)
         if self.electorate.count != self.vote_count:
             raise ValueError("an electorate of other masters")
+        self.gate_count = bit_count(self.electorate.first)
         for vote, endpoint in enumerate(endpoints):
             master = Master(
                 vote, endpoint, tls_contexts[vote] if tls_contexts else None,

@@ -132,7 +132,6 @@ cdef int engine_rank(Engine self) except -1:
         (<Master>master).rank for master in self.masters
         if set_has(self.electorate.first, (<Master>master).vote)
     ])
-    self.gate_count = <int>len(ranks)
     for place, (_, _, vote) in enumerate(ranks):
         self.gate_order[place] = vote
 
