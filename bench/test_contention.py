@@ -35,7 +35,7 @@ class Clock:
 
     def pass_grant(self, run: Run) -> None:
         """Let the time of one of its grants pass."""
-        self._seconds += 1 / run.rate()
+        self._seconds += 1 / max(1, run.rate())
 
     def now(self) -> float:
         """Return the time that has passed."""
