@@ -55,8 +55,8 @@ def wanted(
         if linger is not None:  # a slot that is idle here would be missing elsewhere
             raise ConfigurationError("linger beside permits: a slot does not linger")
         encode = permits_of(permits)
-    lingers = encode is encode_resource and driver.settings.terms(terms).idle_ns
-    if lingers and at_least is not None:
+    is_of_one = at_least is not None and encode is encode_resource
+    if is_of_one and driver.settings.terms(terms).idle_ns:
         raise ConfigurationError("at_least beside linger: give one of them")
     if skip and timeout is None:
         raise ConfigurationError(
