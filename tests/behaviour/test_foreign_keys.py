@@ -174,7 +174,7 @@ def test_holders_when_the_value_is_no_token_then_says_what_it_is(
     assert empty.token_hash == sha256(b"").hexdigest()[:16]
     assert empty.text == "an empty value: no token"
     text = "a value of 2000000 bytes: no token"
-    assert {vote[1:3] + vote[4:] for vote in long} == {
+    assert {vote[1:3] + vote[4:8] for vote in long} == {
         (Vote.TAKEN, text, None, -1, 0, None)
     }
     assert locks.acquire(KEY, timeout=0) is None
