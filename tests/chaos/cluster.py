@@ -259,7 +259,9 @@ def run(folder: Path, given: argparse.Namespace) -> list[float]:
     events += [forget] * given.amnesias + [leave] * given.absences
     draw.shuffle(events)
     backs = []
-    own = ("--cluster-migration-barrier", "9")  # no replica changes by itself
+    own = ["--cluster-migration-barrier", "9"]  # no replica changes by itself
+    # One that is cut off may become a primary, however late a busy machine is.
+    own += ["--cluster-replica-validity-factor", "0"]
     with LocalCluster(replicas=1, node_timeout=NODE_TIMEOUT, options=own) as cluster:
         workers = []
         url = ",".join(cluster.url.split(",")[:SEEDS])
