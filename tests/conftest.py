@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import gc
+import logging
 import signal
 from collections.abc import Callable, Generator, Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
@@ -87,6 +88,20 @@ def no_mistakes(request: pytest.FixtureRequest) -> Iterator[None]:
     yield
     is_allowed = "may_make_mistakes" in request.fixturenames
     assert is_allowed or queue_mistakes() == before
+
+
+@pytest.fixture(autouse=True)
+def free_handlers() -> Iterator[None]:
+    """Release what an exception of a signal handler has left locked in `logging`.
+
+    That acquires a handler's lock before its `try`. pytest's handlers serve all tests:
+    a thread of a later one would wait for ever.
+    """
+    yield
+    for handler in logging.getLogger().handlers:
+        with suppress(RuntimeError):  # it is not locked by this thread
+            while handler.lock is not None:
+                handler.release()
 
 
 @pytest.fixture(scope="session")
