@@ -16,8 +16,7 @@
 # So a quorum has F, or more, while our key exists there: `known` is what a master is
 # known to have. The quorum of every later grant shares a master with it, which sets
 # that key after ours has gone, and counts on from the number there: what it answers is
-# more than F. (tests/model tries all orders.) The number comes before the key: where it
-# is refused, no key is set.
+# more than F. The number comes before the key: where it is refused, no key is set.
 #
 # A master that answers later is written to then. Only those that granted are, and only
 # where the token is: a number that was written elsewhere would be behind the key of a
