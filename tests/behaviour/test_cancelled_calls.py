@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import warnings
-from collections.abc import Coroutine, Iterator
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
 
@@ -33,13 +33,11 @@ from tests.support.cancellation import (
     by_cancel,
     every_cut,
     on_each_loop,
-    outcome,
     released,
     with_client,
 )
 from tests.support.keys import KEY, NOBODY, is_empty, settled_values
 from tests.support.loop_calls import taken
-from tests.support.proxy import Proxy, proxied, set_each
 from tests.support.threads import in_threads
 from tests.support.waiting import turn, until
 
@@ -94,22 +92,6 @@ async def test_call_when_cancelled_at_any_turn_then_leaves_no_key(
 ) -> None:
     await every_cut(way, begin_of(call, client), world.undone(KEY, *ALL))
     assert await asyncio.to_thread(is_empty, world.servers)
-
-
-@with_client
-async def test_acquire_when_cancelled_with_the_reply_read_then_what_was_won_is_undone(
-    world: World, client: FastRedlock
-) -> None:
-    # The future is done and the task does not know yet: cancel() cannot reach it.
-    before = client.stats()
-    task = asyncio.ensure_future(client.acquire(KEY, ttl=60))
-    await until(lambda: client.stats().won > before.won, pause=0)
-    task.cancel()
-    if await outcome(task) is CUT:
-        assert client.stats().rolled_back == before.rolled_back + 1
-    else:
-        await released(task.result())
-    await world.is_free(KEY)
 
 
 # --- release --------------------------------------------------------------------------
@@ -280,40 +262,6 @@ def test_close_with_release_when_cancelled_then_frees_what_was_taken_meanwhile(
     run_on(kind, main())
     assert all(leases)
     assert settled_values(world.servers, NOBODY) == NOBODY
-
-
-# --- over slow networks ---------------------------------------------------------------
-
-
-@pytest.fixture
-def slow(world: World) -> Iterator[list[Proxy]]:
-    """Stand five proxies before the servers, which add 3 ms each way."""
-    world.lag = 0.01
-    with proxied(world.urls) as proxies:
-        set_each(proxies, delay=0.003)
-        world.urls = [proxy.url for proxy in proxies]
-        yield proxies
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("slow")
-@on_each_loop
-async def test_acquire_when_cancelled_while_it_connects_then_leaves_no_key(
-    world: World,
-) -> None:
-    fresh: list[FastRedlock] = []
-
-    async def begin() -> Work:
-        fresh.append(FastRedlock(world.urls))
-        return lambda: fresh[-1].acquire(KEY, ttl=60)
-
-    async def check(result: object) -> None:
-        await world.undone(KEY)(result)
-        await fresh[-1].connect()
-        await fresh.pop().close()
-
-    async with world.other:
-        await every_cut(by_cancel, begin, check, at_least=3)
 
 
 # --- what `await` and the user make of a call: an object of C, like a coroutine -------

@@ -99,40 +99,11 @@ def test_acquire_when_some_are_taken_then_a_quorum_decides_and_a_lost_one_is_und
     assert [server.pttl(KEY) for server in servers[:count]] == [-1] * count
 
 
-def test_acquire_when_all_are_split_among_others_then_leaves_every_key_alone(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    wanted = [b"a", b"a", b"b", b"b", b"c"]
-    for server, value in zip(servers, wanted, strict=True):
-        server.set(KEY, value, px=60_000)
-    assert locks.acquire(KEY, timeout=0) is None
-    locks.holders()  # answered after the roll-back
-    assert values(servers) == wanted
-    assert all(server.pttl(KEY) > 30_000 for server in servers)
-
-
 def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
     words: list[list[str]] = []
     while words[-1:] != [last]:
         words.append(monitor.next_command()["command"].split())
     return words
-
-
-def test_lost_rounds_when_watched_by_a_master_then_each_is_released_before_the_next(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    set_all(servers[:3], b"another")
-    locks = connected(make_locks(urls, retry=Retry(delay=0.005)))
-    with servers[4].monitor() as monitor:
-        assert locks.acquire(KEY, timeout=0.1) is None
-        locks.holders("else")  # answered after the last release
-        servers[4].echo("over")
-        words = commands_until(monitor, ["ECHO", "over"])
-    ours = [w for w in words if w[:2] == ["SET", KEY] or w[-2:-1] == [KEY]]
-    ours = [w for w in ours if w[0] != "EVALSHA"]  # at the gate, of a key at rest
-    assert len(ours) > 2
-    for sent, undone in zip(ours[::2], ours[1::2], strict=True):
-        assert (sent[0], undone[0], undone[-1]) == ("SET", "EVAL", sent[2])
 
 
 @pytest.mark.parametrize("is_lost", [True, False])

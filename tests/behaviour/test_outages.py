@@ -13,11 +13,10 @@ from fastredlock import (
     Lease,
     QuorumUnreachableError,
     ReleaseStatus,
-    Retry,
     Vote,
 )
 from fastredlock.testing import LocalMasters
-from tests.support.calls import all_granted, connected, failed_votes, granted
+from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import (
     KEY,
@@ -28,7 +27,7 @@ from tests.support.keys import (
     settled_values,
     sizes,
 )
-from tests.support.masters import pause, resume, start, stop
+from tests.support.masters import pause, start, stop
 from tests.support.processes import open_files
 from tests.support.waiting import settled, stopwatch, wait_until
 
@@ -138,40 +137,6 @@ def test_first_acquire_when_a_minority_is_paused_then_does_not_wait_for_it(
     assert elapsed() < 3
 
 
-def test_acquire_when_a_majority_is_paused_then_names_the_silent_ones(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    locks = connected(make_locks(masters.urls, round_timeout=0.05))
-    pause(masters, 3)
-    votes = failed_votes(locks)
-    assert [vote.vote for vote in votes[:3]] == [Vote.SILENT] * 3
-    assert all("no reply within 50 ms" in str(vote.text) for vote in votes[:3])
-    fresh = make_locks(masters.urls, connect_timeout=0.3)
-    with stopwatch() as elapsed:
-        votes = failed_votes(fresh)
-    assert 0.2 < elapsed() < 2  # for connect_timeout at most
-    assert [vote.vote for vote in votes[:3]] == [Vote.FAILED] * 3
-
-
-@pytest.mark.slow
-@blocking
-def test_orphan_when_a_server_was_frozen_for_longer_than_the_ttl_then_is_deleted(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
-) -> None:
-    """Seen: rolled-back acquires came back as keys of the full ttl on SIGCONT."""
-    servers = [raw(url) for url in masters.urls]
-    retry = Retry(unreachable_tries=1)
-    locks = connected(make_locks(masters.urls, ttl=1, retry=retry))
-    pause(masters, 5)
-    for i in range(10):
-        with pytest.raises(QuorumUnreachableError):
-            locks.acquire(f"lost:{i}", timeout=0)
-    time.sleep(2)  # twice the ttl: the servers' own clocks go on
-    resume(masters, 5)
-    assert wait_until(lambda: locks.acquire(KEY, timeout=0))
-    assert wait_until(lambda: all(server.dbsize() <= 1 for server in servers), within=1)
-
-
 # --- connections that servers cut: the round under way goes on over the next ones -----
 
 
@@ -217,16 +182,3 @@ def test_orphan_when_scripts_are_flushed_and_nothing_follows_then_is_deleted(
     assert locks.acquire(KEY, ttl=60, timeout=0) is None
     wanted = [b"another"] * 3 + [None] * 2
     assert settled_values(servers, wanted) == wanted
-
-
-@pytest.mark.slow
-def test_lease_when_connections_are_cut_at_random_then_is_never_called_lost(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    """Seen: a release that was executed, its reply lost, and was repeated: GONE."""
-    for turn in range(400):
-        lease = granted(locks.acquire(KEY, ttl=60, timeout=5))
-        if turn % 3 == 0:
-            server = servers[turn % 5]
-            server.client_kill_filter(_type="normal", skipme=True)
-        assert lease.release() is not ReleaseStatus.GONE

@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable
-from functools import partial
 
 import pytest
 
@@ -19,8 +18,6 @@ from fastredlock import (
     LeaseLostError,
     NotExtendedError,
     ReleaseStatus,
-    ValidityExhaustedError,
-    Vote,
 )
 from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
@@ -35,7 +32,7 @@ from tests.support.keys import (
     values,
 )
 from tests.support.masters import pause, resume, stop
-from tests.support.threads import in_threads, later
+from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
@@ -59,21 +56,6 @@ def test_validity_when_taken_is_ttl_less_drift_counted_from_the_first_write(
     assert most - (read - before) - 1e-6 <= remaining <= most - (read - after) + 0.001
     assert lease.is_valid
     assert lease.ttl == 8
-
-
-@pytest.mark.slow
-def test_remaining_when_the_lease_ends_is_zero_before_a_quorum_lost_the_key(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=0.4))
-    settled_values(servers, [lease.token] * 5)
-    samples = []
-    # The keys are read first: still valid afterwards means valid while they were read.
-    while (held := values(servers).count(lease.token)) + 1 and lease.remaining() > 0:
-        samples.append(held)
-        assert held >= 3
-    assert samples
-    assert (lease.remaining(), lease.is_valid) == (0.0, False)
 
 
 def test_lease_without_expiry_stands_until_it_is_released(
@@ -129,20 +111,6 @@ def test_with_block_when_another_took_the_key_then_raises_and_spares_it(
     assert values(servers) == [b"another"] * 5
 
 
-@pytest.mark.slow
-def test_acquire_when_a_quorum_grants_after_the_validity_then_raises_and_undoes_it(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
-) -> None:
-    locks = connected(make_locks(masters.urls, ttl=0.3, round_timeout=20))
-    pause(masters, 3)
-    go_on = later(0.5, lambda: resume(masters, 3))
-    with go_on, pytest.raises(ValidityExhaustedError) as raised:
-        locks.acquire(KEY)
-    assert "'orders:42': granted by a quorum, but the round" in str(raised.value)
-    assert locks.stats().too_late == 1
-    assert settled_values([raw(url) for url in masters.urls], NOBODY) == NOBODY
-
-
 # --- extended -------------------------------------------------------------------------
 
 
@@ -176,34 +144,6 @@ def test_extend_when_the_keys_are_gone_then_raises_and_does_not_create_them(
     assert (lease.remaining(), lease.is_valid) == (0.0, False)
 
 
-def test_extend_when_another_has_the_keys_then_raises_and_leaves_them_alone(
-    locks: FastRedlock, lease: Lease, servers: Servers
-) -> None:
-    set_all(servers, b"another")
-    with pytest.raises(LeaseLostError) as raised:
-        lease.extend(10)
-    locks.holders()  # answered after every extension
-    assert len(raised.value.votes) == 5
-    assert Vote.GONE not in {each.vote for each in raised.value.votes}
-    assert raised.value.remaining == 0.0
-    assert values(servers) == [b"another"] * 5
-    assert [server.pttl(KEY) for server in servers] == [-1] * 5
-
-
-@pytest.mark.parametrize("count", [2, 3])
-def test_extend_when_some_masters_lost_the_key_then_a_quorum_decides_and_none_has_it(
-    locks: FastRedlock, lease: Lease, servers: Servers, count: int
-) -> None:
-    delete(servers[:count])
-    if count == 2:
-        assert lease.extend(100) > 90
-    else:
-        with pytest.raises(LeaseLostError):
-            lease.extend(100)
-    locks.holders()  # answered after every extension
-    assert values(servers[:count]) == NOBODY[:count]
-
-
 def test_extend_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     locks: FastRedlock, lease: Lease, servers: Servers
 ) -> None:
@@ -212,18 +152,6 @@ def test_extend_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     assert locks.stats().rounds == 2
     locks.holders()  # reads NOSCRIPT from the slowest, and waits for what follows
     assert min(server.pttl(KEY) for server in servers) > 90_000
-
-
-def test_extend_when_many_threads_do_it_at_once_then_promises_no_more_than_the_keys(
-    lease: Lease, servers: Servers
-) -> None:
-    ttls = [40, 20, 30, 50, 25, 35, 45, 15]
-    for _ in range(5):
-        in_threads([partial(lease.extend, ttl) for ttl in ttls])
-        lives = [server.pttl(KEY) / 1000 for server in servers]
-        remaining = lease.remaining()
-        assert remaining > 0
-        assert sum(life >= remaining for life in lives) >= 3
 
 
 # --- released -------------------------------------------------------------------------
@@ -255,18 +183,6 @@ def test_release_script_when_given_then_runs_in_the_place_of_ours(
     assert lease.release() is RELEASED
     assert settled_values(servers, NOBODY) == NOBODY
     assert [server.llen(f"told:{KEY}") for server in servers] == [1] * 5
-
-
-@pytest.mark.parametrize(("count", "status"), [(2, RELEASED), (3, GONE), (5, GONE)])
-def test_release_when_another_took_some_keys_then_leaves_them_and_undoes_the_rest(
-    locks: FastRedlock, lease: Lease, servers: Servers, count: int,
-    status: ReleaseStatus,
-) -> None:  # fmt: skip
-    set_all(servers[:count], b"another")
-    wanted = [b"another"] * count + NOBODY[count:]
-    assert lease.release() is status
-    locks.holders()  # answered after every release
-    assert settled_values(servers, wanted) == wanted
 
 
 @by_script

@@ -88,16 +88,6 @@ def user(server: redis.Redis, *rules: str) -> redis.Redis:
 # ---- acquire
 
 
-def test_acquire_of_all_when_nobody_holds_one_then_sets_each_with_its_ttl(
-    server: redis.Redis,
-) -> None:
-    assert acquire(server) == 1
-    assert held(server) == [OURS] * 3
-    assert all(8000 < left <= 9000 for left in ttls_ms(server))
-    assert acquire(server, ttl_ms=60_000) == 0  # by its holder, too
-    assert max(ttls_ms(server)) <= 9000
-
-
 @pytest.mark.parametrize("taken", KEYS)
 @pytest.mark.parametrize("became", ["theirs", "a list"])
 def test_acquire_of_all_when_one_key_is_taken_then_sets_nothing_at_all(
@@ -166,17 +156,6 @@ def test_acquire_of_all_when_an_acl_forbids_a_part_then_is_an_error_and_sets_not
 
 
 # ---- extend and release
-
-
-def test_keys_when_each_is_ours_then_are_extended_and_deleted(
-    server: redis.Redis,
-) -> None:
-    acquire(server)
-    assert extend(server) == 1
-    assert min(ttls_ms(server)) > 50_000
-    assert release(server) == 1
-    assert held(server) == [None] * 3
-    assert release(server) == 0
 
 
 @pytest.mark.parametrize("lost", KEYS)

@@ -50,8 +50,6 @@ def interposer(tmp_path_factory: pytest.TempPathFactory) -> str:
     "program",
     [
         fault_programs.run_out_of_descriptors,
-        # Seen: at the first line of `__exit__` there was no `try` yet.
-        fault_programs.interrupt_around_with,
         # Seen: "a round is opened once", where a look after a pause took the request.
         fault_programs.stand_still,
     ],

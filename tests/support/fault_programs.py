@@ -8,14 +8,12 @@ from __future__ import annotations
 import asyncio
 import ctypes
 import os
-import random
 import resource
 import signal
 import sys
 import threading
 import time
 import warnings
-from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from itertools import count
@@ -174,66 +172,6 @@ def stand_still(*urls: str) -> None:
         pair.result()
     for locks in clients:
         locks.close()
-
-
-# --- interrupts, at random ------------------------------------------------------------
-
-
-def left_on_a_quorum(urls: tuple[str, ...]) -> list[bytes]:
-    servers = [server_of(url) for url in urls]
-    found = Counter(key for server in servers for key in server.scan_iter(count=1000))
-    return [key for key, times in found.items() if times > len(urls) // 2]
-
-
-def lock_at_once(locks: FastRedlock, name: str) -> None:
-    with locks.lock(name):
-        pass
-
-
-def acquire_at_once(locks: FastRedlock, name: str) -> None:
-    lease = locks.acquire(name)
-    with lease:  # type: ignore[union-attr]  # no timeout: never None
-        pass
-
-
-def acquire_and_release(locks: FastRedlock, name: str) -> None:
-    lease = locks.acquire(name)
-    try:
-        pass
-    finally:
-        lease.release()  # type: ignore[union-attr]
-
-
-def interrupt_around_with(*urls: str) -> None:
-    """Raise KeyboardInterrupt at every time around a with block; no key may be left."""
-    locks = FastRedlock(urls, ttl=600)
-    locks.connect()
-    began = time.perf_counter()
-    for _ in range(100):
-        lock_at_once(locks, KEY)
-    longest = 1.3 * (time.perf_counter() - began) / 100
-    signal.signal(signal.SIGALRM, signal.default_int_handler)
-    random.seed(9)
-    interrupts = number = 0
-    bodies = (lock_at_once, acquire_at_once, acquire_and_release)
-    ended = time.monotonic() + 2.5
-    while time.monotonic() < ended:
-        number += 1
-        try:
-            try:
-                delay = random.uniform(2e-6, longest)
-                signal.setitimer(signal.ITIMER_REAL, delay)
-                bodies[number % 3](locks, f"r{number}")
-            finally:
-                signal.setitimer(signal.ITIMER_REAL, 0)
-        except KeyboardInterrupt:
-            interrupts += 1
-    signal.signal(signal.SIGALRM, signal.SIG_IGN)
-    assert interrupts > 150, (number, interrupts)
-    assert locks.stats().losses == 0
-    locks.close()
-    print(number, interrupts)
-    assert left_on_a_quorum(urls) == []
 
 
 # --- leases that are kept -------------------------------------------------------------

@@ -58,19 +58,6 @@ def is_release(words: list[bytes]) -> bool:
     return words[1] in (scripts.RELEASE, scripts.RELEASE_AND_NOTIFY)
 
 
-@pytest.mark.parametrize("fence", [4, 10, 1_800_000_000_000_000, 2**53 - 1])
-def test_number_when_its_reply_comes_in_two_pieces_then_is_read_as_one(
-    fence: int,
-) -> None:
-    reply = number(fence)
-    for at in range(len(reply)):
-        engine = ready_engine()
-        round = begin(engine, T0)
-        for piece in (reply[:at], reply[at:]):
-            hear(engine, T0, *[piece] * 3)
-        assert (round.is_won, round.fence) == (True, fence)
-
-
 # ---- what is sent
 
 

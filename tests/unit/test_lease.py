@@ -26,8 +26,7 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock import asyncio as awaitable
-from fastredlock._core import Operation, Round
-from fastredlock._locking.validity import extended
+from fastredlock._core import Operation
 from fastredlock.testing import MemoryLocks
 from fastredlock.testing.asyncio import MemoryLocks as AwaitableMemoryLocks
 from tests.support.rounds import (
@@ -450,32 +449,6 @@ def test_extensions_that_overlap_end_with_the_earliest(
     assert lease.extend(60) == seconds(60 * S - 602 * MS)  # the last, without overlap
 
 
-class SlowToHear(Lease):
-    """A lease that another thread extends before the first reads its outcome."""
-
-    other: Round | None = None
-
-    def _end_extend(self, round: Round, extension: object) -> float:
-        if self.other is None:
-            self.other = self._begin_extend(
-                60, object()
-            )  # on its way; nobody has confirmed it
-        return super()._end_extend(round, extension)
-
-
-# If `extend` counted itself as ended before it read its outcome, one that begins in
-# between would reset the bound, and a grant of 10 s be taken for one of 60 s.
-def test_extension_never_counts_for_another_that_is_not_confirmed() -> None:
-    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
-    grant = taken(locks)._round
-    lease = SlowToHear(locks._driver, "orders:42", grant)
-    lease.extend(10)
-    assert lease.remaining() <= VALIDITY_NS / 1e9
-
-
-LONG = seconds(60 * S - 602 * MS)
-
-
 def held(*votes: str) -> tuple[ScriptedLocks, list[Lease]]:
     """Take as many leases as there are votes for their extensions."""
     locks = ScriptedLocks(*["GG."] * len(votes), *votes, took_ns=0)
@@ -508,15 +481,3 @@ def test_extension_of_a_bad_ttl_changes_nothing(ttl: Any) -> None:
     assert leases[0].remaining() == seconds(VALIDITY_NS)
     with pytest.raises(ConfigurationError):
         locks.extend_each([], ttl)
-
-
-# An interrupted one that still counted as under way would bound all later ones.
-def test_interrupted_one_leaves_the_old_validity_and_bounds_no_later_one() -> None:
-    locks, leases = held("GG.", "GG.")
-
-    locks.meanwhile = interrupt
-    with pytest.raises(KeyboardInterrupt):
-        locks.extend_each(leases, 20)
-    assert [lease.remaining() for lease in leases] == [seconds(VALIDITY_NS)] * 2
-    assert [len(extended(lease).under_way) for lease in leases] == [0, 0]
-    assert locks.extend_each(leases, 60)[1] == LONG
