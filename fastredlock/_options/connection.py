@@ -20,8 +20,9 @@ if TYPE_CHECKING:  # 20 ms that masters without TLS do not pay
 
 ALLOWED = "allowed is (user name, password), (password,) or a password, of str or bytes"
 
-# User name, password, TLS context; address and replicas, None: as in the settings.
-Prepared = tuple[bytes | None, bytes | None, Any, tuple[bytes, int, int] | None]
+Place = tuple[bytes, int, int, str | None]  # host, port, replicas; a warning
+# User name, password, TLS context; its place, None: as in the settings.
+Prepared = tuple[bytes | None, bytes | None, Any, Place | None]
 
 
 def preparer_of(endpoint: Endpoint) -> Callable[[], Prepared | str] | None:
@@ -50,7 +51,8 @@ def prepared(endpoint: Endpoint) -> Prepared | str:
             return found
         host, port = found
         encoded_host = host.encode("ascii" if host.isascii() else "idna")
-        address = encoded_host, port, endpoint.sentinels.replicas
+        sentinels = endpoint.sentinels
+        address = encoded_host, port, sentinels.replicas, sentinels.warning
     if endpoint.credentials is None:
         words = utf8_or_bytes(endpoint.username), utf8_or_bytes(endpoint.password)
         return *words, context, address

@@ -634,7 +634,7 @@ cdef int connection_on_prepared(Connection self, int64_t now_ns) except -1:
         return connection_on_lost(self, preparing.failure, now_ns)
     self.prepared, self.addresses = preparing.given, preparing.addresses
     if self.prepared is not None and self.prepared[3] is not None:
-        self.host, self.port, _ = self.prepared[3]
+        self.host, self.port = self.prepared[3][:2]
     connection_give_up_at(self, now_ns + self.master.connect_timeout_ns)
     return connection_find_address(self, now_ns)
 
@@ -752,6 +752,7 @@ cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
         self.restart_guard.max_ttl_ns, self.restart_guard.failover_ns,
         settings.replicas if place is None else place[2],
     )
+    self.handshake.place_warning = None if place is None else place[3]
     if self.node == NODE_MAP:
         self.handshake.be_of_cluster(b"", self.restart_guard.identity, None)
     elif self.node != NODE_NONE:

@@ -115,7 +115,7 @@ cdef class Preparing:
             host, port = self.place
             given = None if prepare is None else prepare()
             if type(given) is tuple and given[3] is not None:
-                host, port, _ = given[3]
+                host, port = given[3][:2]
             found = given
             if host is not None and type(given) is not str:
                 found = addresses_of_name(host, port)

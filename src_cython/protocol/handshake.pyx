@@ -505,6 +505,7 @@ cdef class Handshake:
     cdef int replicas                    # that its sentinels know
     cdef int64_t backlog_ttl_ns          # of a promotion's mark; 0: not known
     cdef str failover_warning
+    cdef str place_warning       # of those who gave its address
     cdef list awaited            # (command name, whether its failure ends it), in order
     cdef list to_load            # the scripts that the server lacks; None: asked yet
     cdef Rights rights
@@ -661,7 +662,7 @@ cdef class Handshake:
                 "address belongs to another cluster by now is seen by maps only; grant "
                 "+cluster|myid"
             )
-        found.append(self.failover_warning)
+        found += [self.failover_warning, self.place_warning]
         return [text for text in found if text is not None]
 
     def _conclude(self):

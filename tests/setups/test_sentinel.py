@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from fastredlock import (
     NotExtendedError,
     QuorumUnreachableError,
 )
+from fastredlock._endpoints import sentinel
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters, LocalSentinels
 from tests.support.calls import granted, insisted
@@ -221,6 +223,29 @@ def test_service_when_no_sentinel_answers_then_the_error_names_each() -> None:
 def health_of(locks: FastRedlock) -> str:
     locks.ping()
     return locks.health()[0].last_error or ""
+
+
+@pytest.mark.slow
+def test_client_when_an_address_is_a_sentinel_of_another_service_then_stays_at_its_own(
+    service: LocalSentinels,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Seen: it waited for a quarantine and locked there, beside all the others."""
+    monkeypatch.setattr(sentinel, "SECOND_OPINION", LOADED)
+    with LocalSentinels(replicas=1, sentinels=1) as other, ExitStack() as stack:
+        here, there = service.sentinels.ports, other.sentinels.ports
+        for ports in (here[:2] + there, there + here[:2]):
+            places = ",".join(f"127.0.0.1:{port}" for port in ports)
+            url = f"redis+sentinel://:local@{places}/mymaster"
+            locks = stack.enter_context(FastRedlock([url], ttl=1, max_ttl=1))
+            acquired_by(locks, 30)
+            for _ in range(4):
+                service.command(service.primary(), "CLIENT", "KILL", "TYPE", "normal")
+                with granted(locks.acquire("order", timeout=30)):
+                    assert service.command(service.primary(), "GET", "order") != "$-1"
+            assert other.command(other.primary(), "KEYS", "*") == "*0"
+        assert f"127.0.0.1:{there[0]} is of another service of this name" in caplog.text
 
 
 @pytest.mark.slow

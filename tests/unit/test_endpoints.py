@@ -3,6 +3,7 @@
 import socket
 import threading
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
 from itertools import chain
@@ -22,7 +23,7 @@ from fastredlock._core import (
     ServerInfo,
     failover_of,
 )
-from fastredlock._endpoints.sentinel import Sentinels
+from fastredlock._endpoints.sentinel import Answer, Sentinels
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock.testing._model import Model
@@ -400,17 +401,108 @@ def test_sentinels_when_they_answer_then_are_asked_in_turn(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Seen: one that was cut off with an old primary was the only one asked."""
-    asked = []
-
-    def answer(_: Sentinels, address: tuple[str, int]) -> tuple[str, int] | str:
-        asked.append(address[0])
-        return "is down" if address[0] == "s2" else ("primary", 6379)
-
-    monkeypatch.setattr(Sentinels, "_asked", answer)
+    asked = answering(monkeypatch, [{"s1": A, "s3": A}])
     sentinels = Sentinels("m", (("s1", 1), ("s2", 2), ("s3", 3)), {})
     for _ in range(4):
-        assert sentinels.find_primary() == ("primary", 6379)
-    assert asked == ["s1", "s2", "s3", "s1", "s3"]  # s2 behind both that answered
+        assert sentinels.find_primary() == ("a", 6379)
+    # The first time two have to agree; s2 is behind both that answered.
+    assert asked == ["s1", "s2", "s3", "s3", "s1", "s2", "s3"]
+
+
+def told(
+    primary: str, servers: str, sentinels: str, error: Exception | None = None
+) -> Callable[[Any], Answer]:
+    """Return an answer of a sentinel; each letter is a run id."""
+    found: Any = f"says: {primary}" if primary == "down" else (primary, 6379)
+    ids = set(servers), set(sentinels)
+    return lambda place: Answer(place, found, 1, *ids, error)
+
+
+A, B = told("a", "pr", "xyz"), told("b", "q", "uvw")
+DOWN, FAILED_OVER = told("down", "", "xyz"), told("a2", "r", "xyz")
+RESTARTED, MOVED_HERE = told("a2", "n", "xyz"), told("b", "q", "x")
+RENEWED = told("a2", "pn", "mno")  # all sentinels
+UNTOLD = told("a2", "", "", RuntimeError("NOPERM"))
+ROW = dict.fromkeys
+
+
+def answering(
+    monkeypatch: pytest.MonkeyPatch,
+    turns: list[dict[str, Callable[[Any], Answer]]],
+) -> list[str]:
+    """Let these sentinels answer, the others not; list who was asked.
+
+    Of `turns` the first counts, and is removed by the caller.
+    """
+    asked = []
+
+    def answer(_: Sentinels, place: tuple[str, int], limit: object) -> Answer | str:
+        asked.append(place[0])
+        found = turns[0].get(place[0])
+        return "is away" if found is None else found(place)
+
+    monkeypatch.setattr(Sentinels, "_asked", answer)
+    return asked
+
+
+STRANGE = "is of another service of this name"
+
+
+@pytest.mark.parametrize(
+    ("turns", "primaries"),
+    [
+        # A client that knows its service: an address is of another one by now.
+        ([ROW("123", A), {"1": A, "2": B, "3": A}] * 3, "a a a a a a"),
+        ([ROW("123", A), {"2": B, "3": B}], ["a", STRANGE]),
+        ([ROW("123", A), {"2": MOVED_HERE}], ["a", STRANGE]),
+        ([ROW("123", A), {"1": DOWN, "2": B}], ["a", "says: down"]),
+        # What changes in the life of a service.
+        ([ROW("123", A), {"2": FAILED_OVER}, {"3": FAILED_OVER}], "a a2 a2"),
+        ([ROW("123", A), {"2": RESTARTED}], "a a2"),
+        ([ROW("123", A), {"2": RENEWED}], "a a2"),
+        ([ROW("123", A), {"2": UNTOLD}], "a a2"),
+        # It was built anew, after 61 s without a word of the old one.
+        ([ROW("123", A), ROW("12", B), {}, ROW("12", B)], ["a", STRANGE, "", "b"]),
+        ([ROW("123", A), {"1": B}, {}, {"1": B}], ["a", STRANGE, "", STRANGE]),
+        ([ROW("123", A), ROW("12", B), {"3": A}, ROW("12", B)], ["a", STRANGE] * 2),
+        # A client that starts.
+        ([{"1": B, "2": A, "3": A}], "a"),
+        ([{"1": A}], "a"),
+        ([{"1": A, "2": B}], [STRANGE]),
+        ([{"1": DOWN, "2": B, "3": DOWN}], ["says: down"]),
+        ([{"1": B, "2": DOWN, "3": A}], "a"),
+    ],
+)  # fmt: skip
+def test_sentinels_when_one_is_of_another_service_then_its_primary_is_not_taken(
+    monkeypatch: pytest.MonkeyPatch,
+    turns: list[dict[str, Callable[[Any], Answer]]],
+    primaries: str | list[str],
+) -> None:
+    """Seen: a client waited for a quarantine and locked there, beside the others."""
+    now_ns = START_NS
+    monkeypatch.setattr(time, "monotonic_ns", lambda: now_ns)
+    left = list(turns)
+    answering(monkeypatch, left)
+    sentinels = Sentinels("m", (("1", 1), ("2", 2), ("3", 3)), {})
+    for expected in primaries.split() if isinstance(primaries, str) else primaries:
+        found = sentinels.find_primary()
+        assert expected in (found if isinstance(found, str) else found[0])
+        assert isinstance(found, str) is (len(expected) > 2 or not expected)
+        left.pop(0)
+        now_ns += 40 * S
+
+
+def test_sentinels_when_one_is_of_another_service_then_a_warning_names_its_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    turns = [{"1": A, "2": B, "3": A}, {"1": A}, {"2": A}, {"3": UNTOLD}]
+    answering(monkeypatch, turns)
+    sentinels = Sentinels("m", (("1", 1), ("2", 2), ("3", 3)), {})
+    foreign = f"the sentinel at 2:2 {STRANGE}"
+    for text in (foreign, foreign, "None", "(NOPERM): whether an address"):
+        sentinels.find_primary()
+        assert text in str(sentinels.warning)
+        turns.pop(0)
 
 
 @pytest.mark.slow
