@@ -16,7 +16,7 @@ cdef int64_t clock_ns() noexcept nogil:
 
 
 cdef int64_t wall_ns() noexcept nogil:
-    # For numbers of grants alone (engine/masters): no decision takes it.
+    # For numbers of grants (engine/masters) and in tokens: no decision takes it.
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
     return <int64_t>now.tv_sec * NS_PER_S + now.tv_nsec
@@ -86,10 +86,11 @@ def draw_fraction():
 
 
 # --- tokens ---------------------------------------------------------------------------
-# Tokens of leases: 20 bytes from the kernel, and who asked for them.
+# Tokens of leases: 20 bytes from the kernel, who asked for them, and when.
 #
-# "<27 characters of base64url>@<owner>", without "@" where there is no owner. In hex
-# the random bytes alone would take 40: with most owners a token is no longer than that.
+# "<27 characters of base64url>@<owner>~<second>", only the first 27 if there is no
+# owner. The second (Unix time, 10 digits) is for people, and nothing is decided by it.
+# A reader accepts 64 bytes behind "@", so an owner that is too long for both has none.
 # The random part comes first, and has one length: so an owner is distinct from any
 # value of other clients, and no owner can make two tokens equal.
 #
@@ -98,6 +99,8 @@ def draw_fraction():
 
 cdef enum:
     TOKEN_CHARS = 27             # of base64url, without padding
+    TIME_CHARS = 11              # "~" and the second
+    MOST_ENDING = 65             # "@" and 64 bytes
 
 cdef char *BASE64URL = (
     b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
@@ -135,6 +138,8 @@ cdef bytes tokens_draw(TokenSource self):
     cdef char text[TOKEN_CHARS + 1]
     cdef bytes token
     cdef char *at
+    cdef Py_ssize_t size
+    cdef bint has_time
     cdef uint32_t i, j, bits
     draw(drawn, TOKEN_BYTES)
     drawn[TOKEN_BYTES] = 0
@@ -144,10 +149,14 @@ cdef bytes tokens_draw(TokenSource self):
         bits = <uint32_t>drawn[3 * i] << 16 | drawn[3 * i + 1] << 8 | drawn[3 * i + 2]
         for j in range(4):
             text[4 * i + j] = BASE64URL[bits >> (18 - 6 * j) & 63]
-    token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + len(self.ending))
+    size = TOKEN_CHARS + len(self.ending)
+    has_time = 0 < len(self.ending) <= MOST_ENDING - TIME_CHARS
+    token = PyBytes_FromStringAndSize(NULL, size + (TIME_CHARS if has_time else 0))
     at = PyBytes_AS_STRING(token)
     memcpy(at, text, TOKEN_CHARS)
     memcpy(at + TOKEN_CHARS, PyBytes_AS_STRING(self.ending), len(self.ending))
+    if has_time:
+        snprintf(at + size, TIME_CHARS + 1, b"~%010ld", <long>(wall_ns() // NS_PER_S))
     return token
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import inf
+from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from .. import Vote
@@ -25,7 +26,14 @@ NO_EXPIRY_MS = -1
 ANSWERS = Vote.GRANTED, Vote.TAKEN
 MOST_OWNERS = 5  # that a line names
 NO_OWNER = "a client that names no owner"
-SHOWN = ("owner", "token_hash", "remaining_ms", "waiting", "text")  # of each vote
+SHOWN = (
+    "owner",
+    "since",
+    "token_hash",
+    "remaining_ms",
+    "waiting",
+    "text",
+)  # of each vote
 
 
 class Holding:
@@ -63,6 +71,9 @@ class Holding:
     def owner(self, token_hash: str) -> str | None:
         return self.tokens[token_hash][0].owner
 
+    def since(self, token_hash: str) -> int | None:
+        return self.tokens[token_hash][0].since
+
     def remaining_ms(self, token_hash: str) -> int | None:
         """How long its quorum, or all it has, lives; None: until it is released."""
         left: list[float | None] = [
@@ -85,7 +96,10 @@ class Holding:
     def describe(self, token_hash: str) -> str:
         owner = self.owner(token_hash) or NO_OWNER
         count = f"{len(self.tokens[token_hash])} of {len(self.votes)} masters"
-        return f"{owner} (token {token_hash}, {count}, {self.left(token_hash)})"
+        left = self.left(token_hash)
+        if (since := self.since(token_hash)) is not None:
+            left = f"since {in_utc(since)}, {left}"
+        return f"{owner} (token {token_hash}, {count}, {left})"
 
     def left(self, token_hash: str) -> str:
         left_ms = self.remaining_ms(token_hash)
@@ -118,6 +132,7 @@ class Holding:
             "is_known": self.is_known,
             "is_held": self.is_held,
             "owner": None if holder is None else self.owner(holder),
+            "since": None if holder is None else self.since(holder),
             "token_hash": holder,
             "remaining": None if left_ms is None else left_ms / 1e3,
             "waiting": self.waiting,
@@ -193,6 +208,10 @@ class Slots:
             "waiting": self.waiting,
             "slots": slots,
         }
+
+
+def in_utc(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
 
 
 def _text(name: Resource) -> str:

@@ -210,8 +210,8 @@ def list_(words: Sequence[str]) -> int:
     parser.add_argument(
         "--oldest-first",
         action="store_true",
-        help="sort all by the time that is left, those without expiry first: of one "
-        "ttl, those that were taken or renewed longest ago; no master keeps when",
+        help="sort all by the time of the grant; first those without one (of other "
+        "clients or older versions), by the time that is left",
     )
     parser.add_json()
     parser.add_masters()
@@ -225,7 +225,7 @@ def list_(words: Sequence[str]) -> int:
         show: Callable[[Holding], str] = _json_line if asked.json else str
         lines: Iterator[str] = map(show, found)
         if asked.oldest_first:  # of many, texts alone are kept
-            lines = (line for _, line in sorted((_left_ms(x), show(x)) for x in found))
+            lines = (line for _, line in sorted((_age(x), show(x)) for x in found))
         if asked.json:
             has_more = _stream_json(scan, lines, asked.most)
         else:
@@ -253,10 +253,11 @@ def _found(scan: Scan, owner: str | None) -> Iterator[Holding]:
         print(end="", flush=True)
 
 
-def _left_ms(holding: Holding) -> int:
+def _age(holding: Holding) -> tuple[int, int]:
     token = next(iter(holding.tokens), None)
     left_ms = holding.remaining_ms(token) if token else None
-    return -1 if left_ms is None else left_ms
+    since = holding.since(token) if token else None
+    return since or 0, -1 if left_ms is None else left_ms
 
 
 def _json_line(holding: Holding) -> str:

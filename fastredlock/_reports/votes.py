@@ -29,6 +29,7 @@ LINGERING_LENGTH = 18  # before it where the key may linger: src_cython/waiting/
 LINGERS = "lingers: it may be idle there, and is given up when another asks"
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
+TIME_LENGTH = 11  # behind the owner: "~" and the second of the grant
 NO_EXPIRY_MS = -1  # PTTL
 GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that cannot tell
 NOT_AWAITED = "connected, not waited for: no quorum could answer"
@@ -46,11 +47,13 @@ class MasterVote(NamedTuple):
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write of
     the round to this answer, None without one. `only_in` is "old" or "new" where the
     list of masters changes (`changing_to`) and it is in one of the two, else None.
-    The four before it are filled by `holders()` alone: `token_hash` (first 16 hex
+    The others are filled by `holders()` only: `token_hash` (first 16 hex
     digits of the token's SHA-256; None if nobody holds the resource there, or if the
     value is no token: then `text` describes it), `remaining_ms` (-1 for a key without
     expiry, -2 for none), `waiting` (how many processes wait in turn, None where it is
-    not known) and `owner` (which the holder gave, None where its token names none).
+    not known), `owner` (which the holder gave, None where its token names none) and
+    `since` (s of Unix time, when it was granted by the clock of the holder's host; None
+    of other clients, older versions, and owners of more than 53 bytes).
     """
 
     master: str
@@ -62,6 +65,7 @@ class MasterVote(NamedTuple):
     waiting: int | None = None
     owner: str | None = None
     only_in: str | None = None
+    since: int | None = None
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"
@@ -122,30 +126,31 @@ def holder_of(
     vote: MasterVote, value: bytes | None, remaining_ms: int, waiting: int = -1
 ) -> MasterVote:
     """Read the reply of scripts.INSPECT: the lines of a value, or only its length."""
-    text, token_hash, owner = reading_of(value, remaining_ms == NO_EXPIRY_MS)
+    text, token_hash, owner, since = reading_of(value, remaining_ms == NO_EXPIRY_MS)
     return vote._replace(
         text=text,
         token_hash=token_hash,
         remaining_ms=remaining_ms,
         waiting=None if waiting < 0 else waiting,
         owner=owner,
+        since=since,
     )
 
 
 def reading_of(
     value: bytes | None, has_no_expiry: bool = False
-) -> tuple[str | None, str | None, str | None]:
-    """Return text, token hash and owner of a value as scripts.INSPECT gives it."""
+) -> tuple[str | None, str | None, str | None, int | None]:
+    """Return text, token hash, owner, time of a value as scripts.INSPECT gives it."""
     if value is not None and value.startswith(b"#"):
         size = value[1:].decode(errors="replace")
-        return f"a value of {size} bytes: no token", None, None
+        return f"a value of {size} bytes: no token", None, None, None
     token = value_of([value])
     if token is None:
-        return None, None, None
+        return None, None, None, None
     text = EMPTY if not token else setnx_text(token) if has_no_expiry else None
     if lingers(token):
         text = LINGERS
-    return text, hash_of(token), owner_of(token)
+    return text, hash_of(token), *owner_of(token)
 
 
 def setnx_text(token: bytes) -> str | None:
@@ -197,19 +202,21 @@ def hash_of(token: bytes) -> str:
     return digest[:16]
 
 
-def owner_of(token: bytes | None) -> str | None:
-    """Return the owner that a token of this package names, None of any other value."""
-    if token is None:
-        return None
+def owner_of(token: bytes) -> tuple[str | None, int | None]:
+    """Return the owner that a token of this package names, and when it was granted."""
     if lingers(token):
         token = token[LINGERING_LENGTH:]
     if token[RANDOM_LENGTH : RANDOM_LENGTH + 1] != b"@":
-        return None
+        return None, None
     owner = token[RANDOM_LENGTH + 1 :]
     if token[:RANDOM_LENGTH].strip(BASE64URL) or len(owner) > LONGEST_OWNER:
-        return None
-    shown = owner.decode(errors="replace")
-    return shown if shown.isprintable() else None
+        return None, None
+    owner, time = owner[:-TIME_LENGTH], owner[-TIME_LENGTH:]
+    is_time = owner and time[:1] == b"~" and time[1:].isdigit()
+    shown = (owner if is_time else owner + time).decode(errors="replace")
+    if not shown.isprintable():
+        return None, None
+    return shown, int(time[1:]) if is_time else None
 
 
 def lingers(token: bytes) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import time
 from contextlib import suppress
 from hashlib import sha256
 from types import SimpleNamespace
@@ -127,6 +128,7 @@ def test_late_grant_when_its_round_was_lost_or_its_lease_released_then_is_undone
 # --- the token ------------------------------------------------------------------------
 
 RANDOM = rb"[A-Za-z0-9_-]{27}"
+SECOND = rb"~[0-9]{10}"
 
 
 def test_token_when_drawn_then_is_random_with_the_host_and_process_behind(
@@ -134,7 +136,8 @@ def test_token_when_drawn_then_is_random_with_the_host_and_process_behind(
 ) -> None:
     lease = granted(locks.acquire(KEY))
     host = os.uname().nodename.partition(".")[0].encode()
-    assert re.fullmatch(RANDOM + b"@%b:%d" % (host, os.getpid()), lease.token)
+    ending = b"@%b:%d" % (host, os.getpid())
+    assert re.fullmatch(RANDOM + re.escape(ending) + SECOND, lease.token)
     assert {vote.owner for vote in locks.holders(KEY)} == {
         f"{host.decode()}:{os.getpid()}"
     }
@@ -148,18 +151,22 @@ def test_owner_when_the_host_has_a_long_name_then_shows_both_its_ends(
     pod = "payments-settlement-reconciliation-worker-7d9f8b6c5d-x2x4k"
     monkeypatch.setattr(os, "uname", lambda: SimpleNamespace(nodename=f"{pod}.example"))
     token = new_token_source(None).draw()
-    assert token.endswith(b"@payments-set..on-worker-7d9f8b6c5d-x2x4k:%d" % os.getpid())
+    shown = b"@payments-set..on-worker-7d9f8b6c5d-x2x4k:%d~" % os.getpid()
+    assert token[27:-10] == shown
 
 
-@pytest.mark.parametrize("owner", ["", "invoices/7", "Käse", "x" * 64])
+@pytest.mark.parametrize(
+    "owner", ["", "invoices/7", "Käse", "a~1764400000", "x" * 53, "x" * 54, "x" * 64]
+)
 def test_owner_when_given_then_stands_in_each_token_and_is_shown(
     make_locks: MakeLocks, urls: list[str], owner: str
 ) -> None:
     locks = connected(make_locks(urls, owner=owner))
     leases = [locks.acquire(KEY), *locks.acquire_each(["a", "b"])]
-    behind = b"@" + owner.encode() if owner else b""
+    behind = re.escape(b"@" + owner.encode() if owner else b"")
+    behind += SECOND if 0 < len(owner) <= 53 else b""  # older versions read 64 bytes
     for lease in leases:
-        assert re.fullmatch(RANDOM + re.escape(behind), granted(lease).token)
+        assert re.fullmatch(RANDOM + behind, granted(lease).token)
     assert {vote.owner for vote in locks.holders("b")} == {owner or None}
     told = f" (held by {owner})" if owner else ""
     assert str(locks.holders("b")[0]).endswith(f" ms{told}")
@@ -173,6 +180,8 @@ def test_owner_when_given_then_stands_in_each_token_and_is_shown(
         f"{'x' * 13}+{'x' * 13}@ann",
         f"{'x' * 27}:ann",
         f"{'x' * 27}@{'y' * 65}",
+        f"{'x' * 27}@{'y' * 54}~1764400000",
+        f"{'x' * 27}@",
         f"{'x' * 27}@a\nb",
     ],
 )
@@ -180,7 +189,36 @@ def test_owner_when_a_value_is_no_token_of_ours_then_nothing_of_it_is_shown(
     locks: FastRedlock, servers: Servers, value: str
 ) -> None:
     set_all(servers, value.encode())
-    assert {vote.owner for vote in locks.holders(KEY)} == {None}
+    assert {vote.owner or None for vote in locks.holders(KEY)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("behind", "owner", "since"),
+    [
+        ("ann~1764400000", "ann", 1764400000),
+        ("ann", "ann", None),  # of an older version
+        ("~1764400000", "~1764400000", None),
+        ("ann~176440000", "ann~176440000", None),
+        ("ann:1764400000", "ann:1764400000", None),
+    ],
+)
+def test_since_when_an_owner_ends_in_a_second_then_is_that_and_no_part_of_it(
+    locks: FastRedlock, servers: Servers, behind: str, owner: str, since: int | None
+) -> None:
+    set_all(servers, f"{'x' * 27}@{behind}".encode())
+    assert {(v.owner, v.since) for v in locks.holders(KEY)} == {(owner, since)}
+
+
+def test_since_when_granted_then_is_that_second_and_stays_it_while_it_is_kept(
+    locks: FastRedlock,
+) -> None:
+    before = int(time.time())
+    lease = granted(locks.acquire(KEY))
+    after = time.time()
+    assert lease.extend()
+    since = {vote.since for vote in locks.holders(KEY) if vote.since is not None}
+    assert len(since) == 1
+    assert before <= since.pop() <= after
 
 
 def test_tokens_when_drawn_on_both_sides_of_a_fork_then_differ_and_name_their_process(
@@ -189,7 +227,9 @@ def test_tokens_when_drawn_on_both_sides_of_a_fork_then_differ_and_name_their_pr
     def draw(side: str) -> list[str]:
         leases = [locks.acquire(f"{side} {i}") for i in range(5)]
         tokens = [lease.token.decode() for lease in leases if lease]
-        assert {token.rpartition(":")[2] for token in tokens} == {f"{os.getpid()}"}
+        assert {token[27:-11].rpartition(":")[2] for token in tokens} == {
+            f"{os.getpid()}"
+        }
         return tokens
 
     drawn = [*draw("before"), *Fork(lambda: draw("child")).result(), *draw("parent")]
@@ -212,7 +252,7 @@ def test_callers_when_each_waits_for_its_turn_then_each_round_has_its_own_token(
         words = commands_until(monitor, ["ECHO", "over"])
     tokens = [each[2].encode() for each in words if each[:2] == ["SET", KEY]]
     assert len(set(tokens)) == len(tokens) > 8
-    own = RANDOM + b"@.+:%d" % os.getpid()
+    own = RANDOM + b"@.+:%d" % os.getpid() + SECOND
     assert [each for each in tokens if not re.fullmatch(own, each)] == []
     assert is_over(servers)
 

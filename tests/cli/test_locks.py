@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -20,6 +21,7 @@ from tests.support.waiting import wait_until
 from .conftest import Call, Start, as_user
 
 RULES = "~* +get +pttl"  # without SCAN
+SINCE = r"since \d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"
 
 
 @pytest.fixture
@@ -48,7 +50,7 @@ def test_who_when_held_then_names_the_owner_and_what_each_master_says(
     first, *each = out.splitlines()
     assert re.fullmatch(
         rf"'{KEY}' is held by ann \(token {lease.token_hash}, 3 of 3 masters, "
-        r"[\d.]+ s left\)",
+        rf"{SINCE}, [\d.]+ s left\)",
         first,
     )
     assert [line.split()[:3] for line in each] == [
@@ -80,6 +82,7 @@ def test_who_when_asked_for_json_then_has_numbers(
     lease = granted(locks.acquire(KEY, ttl=10))
     told = json.loads(call("who", KEY, "--json").out)
     assert 5 < told["remaining"] < 10
+    assert told.pop("since") == pytest.approx(time.time(), abs=60)
     assert told | {"remaining": 0, "masters": len(told["masters"])} == {
         **{"resource": KEY, "is_known": True, "is_held": True, "owner": "ann"},
         **{"token_hash": lease.token_hash, "remaining": 0, "waiting": 0, "masters": 3},
@@ -140,7 +143,7 @@ def test_who_with_permits_when_some_are_held_then_names_the_holder_of_each(
     assert each[1 - lease.slot].split() == [str(1 - lease.slot), "free"]
     assert re.fullmatch(
         rf"  {lease.slot}     ann \(token {lease.token_hash}, 3 of 3 masters, "
-        r"[\d.]+ s left\)",
+        rf"{SINCE}, [\d.]+ s left\)",
         each[lease.slot],
     )
 
@@ -186,7 +189,10 @@ def test_break_when_not_to_be_asked_then_shows_and_breaks(
     lease = on_all(granted(locks.acquire(KEY, ttl=NO_EXPIRY)), servers)
     status, out, _ = call("break", KEY, "--yes")
     assert status == 0
-    assert f"held by ann (token {lease.token_hash}, 3 of 3 masters, no expiry)" in out
+    told = (
+        rf"held by ann \(token {lease.token_hash}, 3 of 3 masters, {SINCE}, no expiry"
+    )
+    assert re.search(told, out)
     assert out.endswith(f"broken: token {lease.token_hash}\n")
     assert settled_values(servers[:3], [None] * 3) == [None] * 3
     assert call("break", KEY, "--yes")[0] == 1
@@ -277,12 +283,27 @@ def test_list_when_owner_order_or_count_are_given_then_shows_those(
         (("--owner", "web-7:*"), "c"),
         (("--owner", "ann"), "abd"),
         (("--owner", "an"), ""),
-        (("--oldest-first",), "dcba"),
     ):
         status, out, err = call("list", *options, "*")
         assert (status, err) == (0, "")
-        shown = [line[1] for line in out.splitlines()]
-        assert (shown if "dcba" in names else sorted(shown)) == [*names]
+        assert sorted(line[1] for line in out.splitlines()) == [*names]
+
+
+def test_list_when_oldest_first_then_sorts_by_the_grant_and_not_by_what_is_left(
+    call: Call, servers: Servers
+) -> None:
+    """A lock that is kept for a day has less left than a dead one of a long ttl."""
+    for name, behind, left_ms in (
+        ("a", "~1764400002", 600_000),
+        ("b", "~1764400001", 10_000),
+        ("c", "", 20_000),
+        ("d", "", None),
+    ):
+        for server in servers[:3]:
+            server.set(name, f"{'x' * 27}@ann{behind}", px=left_ms)
+    out = call("list", "--oldest-first", "*").out
+    assert [line[1] for line in out.splitlines()] == [*"dcba"]
+    assert "since 2025-11-29T07:06:41Z, 10.0 s left" in out.replace("9.9 s", "10.0 s")
     _, out, err = call("list", "--oldest-first", "--most", "2", "*")
     assert [line[1] for line in out.splitlines()] == ["d", "c"]
     assert err == "fastredlock list: there are more than 2\n"
