@@ -16,6 +16,7 @@ from Cython.Build import cythonize
 from setuptools import Extension, setup
 
 RELATIVE = re.compile(r"\]\((?!https?:|#)([^)]+)\)")
+DRAWING = re.compile(r"(?<=\.svg)\)")
 
 
 def long_description() -> str:
@@ -24,7 +25,8 @@ def long_description() -> str:
     source = Path("fastredlock/__init__.py").read_text("utf-8")
     (version,) = re.findall(r'^__version__ = "(.+)"$', source, re.M)
     base = f"{project['urls']['Repository']}/blob/v{version}"
-    return RELATIVE.sub(rf"]({base}/\1)", Path("README.md").read_text("utf-8"))
+    text = DRAWING.sub("?raw=true)", Path("README.md").read_text("utf-8"))
+    return RELATIVE.sub(rf"]({base}/\1)", text)
 
 
 compile_args = ["-O2", "-g0", "-Wall", "-Wextra", "-Wno-unused-parameter"]
