@@ -124,6 +124,41 @@ class Electorate:
     def only_in(self, vote: int) -> str | None: ...
     def wins(self, masters: int) -> bool: ...
 
+@final
+class Client:
+    def __init__(self, line: str) -> None: ...
+    address: Final[str]
+    name: Final[str]
+    db: Final[str]
+    age_s: Final[str]
+    keys: Final[str]
+    identity: Final[str]
+    max_ttl_ms: Final[int]
+    lists: Final[tuple[frozenset[str], ...]]
+
+@final
+class Lists:
+    keys: Final[str]
+    lists: Final[tuple[frozenset[str], ...]]
+    names: Final[dict[str, str]]
+    is_strict: Final[bool]
+    def __init__(
+        self,
+        keys: str,
+        lists: tuple[frozenset[str], ...],
+        names: dict[str, str],
+        max_ttl_ms: int,
+        is_strict: bool,
+    ) -> None: ...
+    def told(self, identity: bytes) -> bytes: ...
+    def is_to_ask(self, client_id: int, client_count: str) -> bool: ...
+    def met(self, reply: object, db: str) -> tuple[str | None, str | None]: ...
+
+def clients_in(reply: object, but: str = ...) -> list[Client]: ...
+def are_neighbours(
+    lists: tuple[frozenset[str], ...], others: tuple[frozenset[str], ...]
+) -> bool: ...
+def lists_text(lists: tuple[frozenset[str], ...], names: dict[str, str]) -> str: ...
 def has_quorum(voted: Iterable[object], electorate: Electorate) -> bool: ...
 
 @final
@@ -273,6 +308,7 @@ class Engine:
         key_prefix: bytes | None = None,
         key_error: type[Exception] = ...,
         electorate: Electorate | None = None,
+        lists: Lists | None = None,
     ) -> None: ...
     foreign: Any
     counters: Final[Counters]

@@ -38,6 +38,7 @@ include "round/local.pyx"               # what this process decides alone       
 
 include "protocol/commands.pyx"         # operation x kind -> script -> RESP      [pure]
 include "protocol/replies.pyx"          # a reply -> a vote                       [pure]
+include "protocol/lists.pyx"            # which masters other clients have       [pure]
 include "protocol/handshake.pyx"        # a connection's first commands           [pure]
 
 include "master/link.pyx"               # descriptors: opened, written, polled, read

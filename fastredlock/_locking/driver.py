@@ -158,6 +158,7 @@ def new_engine(settings: Settings) -> Engine:
         key_prefix=prefix,
         key_error=ConfigurationError,
         electorate=settings.electorate,
+        lists=settings.lists,
     )
     engine.cohort_ns = settings.cohort_ns
     return engine

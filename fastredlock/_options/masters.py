@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .._core import Electorate
+from .._core import Electorate, Lists
 from .._reports.log import warn
 from .._steps import run
 from ..errors import ConfigurationError
@@ -33,6 +33,7 @@ from .redis_py import (
     settings_of_client,
 )
 from .retry import number_in, refused_type
+from .scripts import hashed
 
 if TYPE_CHECKING:  # masters without sentinels do not pay for it
     from .._endpoints.sentinel import Sentinels
@@ -235,6 +236,24 @@ def parse_lists(
     _refuse_duplicates(union, isinstance(masters, SameServerAllowed))
     first = (1 << len(old)) - 1
     return union, Electorate(len(union), first, sum(1 << vote for vote in second))
+
+
+def lists_told(
+    endpoints: tuple[Endpoint, ...], electorate: Electorate, key_prefix: bytes,
+    max_ttl_ms: int, is_strict: bool,
+) -> Lists:  # fmt: skip
+    """Return what these clients say of their masters, and compare with others."""
+    digits = [_digits(repr((each.server, each.db)).encode()) for each in endpoints]
+    lists = (
+        frozenset(each for vote, each in enumerate(digits) if members >> vote & 1)
+        for members in dict.fromkeys((electorate.first, electorate.second))
+    )
+    names = {its: each.name for its, each in zip(digits, endpoints, strict=True)}
+    return Lists(_digits(key_prefix), tuple(lists), names, max_ttl_ms, is_strict)
+
+
+def _digits(text: bytes) -> str:
+    return hashed(text).sha1.decode()[:6]
 
 
 def _refuse_single_master(masters: object) -> None:

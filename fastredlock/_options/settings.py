@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from .._core import Electorate, Terms, TokenSource
+from .._core import Electorate, Lists, Terms, TokenSource
 from .._reports.log import warn, warn_once
 from ..errors import ConfigurationError
 from .keys import (
@@ -32,6 +32,7 @@ from .masters import (
     Endpoint,
     Master,
     SameServerAllowed,
+    lists_told,
     parse_lists,
     parse_masters,
     with_credentials,
@@ -113,12 +114,12 @@ class Settings:
         cohort: float = 0.002,  # s; longer, and other processes wait for longer
         linger: float = 0.0,  # s; a released key is not kept for the next caller here
         changing_to: Iterable[Master] | None = None,  # the masters stay as they are
+        strict_masters: bool = False,  # other lists are warned of
     ) -> None:
         self.endpoints, self.electorate = parse_lists(masters, changing_to)
         if credentials is not None:
             self.endpoints = with_credentials(self.endpoints, credentials)
-        self.key_prefix: bytes = checked_key_prefix(key_prefix)
-        self._check_hash_tag(key_prefix)
+        self._set_key_prefix(key_prefix)
         self.client_name: bytes = checked_client_name(client_name)
         self.servers_may_be_same: bool = isinstance(masters, SameServerAllowed)
         encode_resource(resource)
@@ -134,9 +135,7 @@ class Settings:
         if not (release_script is None or type(release_script) is bytes):
             raise refused("release_script", release_script, "None or bytes")
         self.release_script: bytes | None = release_script  # the server reads the Lua
-        if not isinstance(fencing, bool):
-            raise refused("fencing", fencing, "True or False")
-        self.fencing: bool = fencing
+        self.fencing: bool = checked_flag("fencing", fencing)
         seconds = number_in("cohort", cohort, 0, LONGEST_COHORT, ALLOWED_COHORT)
         self.cohort_ns: int = int(seconds * NS_PER_S)
         if fencing or new_token is not None or release_script is not None:
@@ -149,10 +148,20 @@ class Settings:
             check(observer)
         self.observer: object | None = observer
         self.default_terms: Terms = self._new_terms(ttl)
+        takes_locks = max_ttl is not TAKES_NO_LOCKS and not self.only_looks
+        self.lists: Lists | None = self._lists(strict_masters) if takes_locks else None
         for text in of_even_numbers(self.electorate):
             warn("%s", text)
 
-    def _check_hash_tag(self, key_prefix: str | bytes) -> None:
+    def _lists(self, strict_masters: bool) -> Lists:
+        is_strict = checked_flag("strict_masters", strict_masters)
+        max_ttl_ms = self.max_ttl_ns // NS_PER_MS
+        return lists_told(
+            self.endpoints, self.electorate, self.key_prefix, max_ttl_ms, is_strict
+        )
+
+    def _set_key_prefix(self, key_prefix: str | bytes) -> None:
+        self.key_prefix: bytes = checked_key_prefix(key_prefix)
         braces = {*b"{}"} & {*self.key_prefix}
         is_half = braces and self.key_prefix.partition(b"{")[2].find(b"}") < 1
         if is_half and any(endpoint.seeds for endpoint in self.endpoints):
@@ -329,6 +338,12 @@ def checked_client_name(name: str) -> bytes:
             "of ASCII, without spaces"
         )
     return name.encode()
+
+
+def checked_flag(name: str, value: bool) -> bool:
+    if not isinstance(value, bool):
+        raise refused(name, value, "True or False")
+    return value
 
 
 def checked_fence(fence: int | None) -> int:

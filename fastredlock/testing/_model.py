@@ -420,6 +420,7 @@ class Model:
         self.keys.pushes = proxy(self.pushes)  # listeners hold this model: see Lua
         self.killed: set[object] = set()  # connections
         self._clients: dict[int, object] = {}  # connections, by client id
+        self._names: dict[object, bytes] = {}  # of connections
         self._ids = 0
         self._speaker: object = None
 
@@ -435,6 +436,7 @@ class Model:
     def forget(self, speaker: object) -> None:
         """Remove a connection that is closed."""
         self.pushes.forget(speaker)
+        self._names.pop(speaker, None)
         for client_id in [i for i, each in self._clients.items() if each is speaker]:
             del self._clients[client_id]
 
@@ -451,6 +453,11 @@ class Model:
         return fields + b":%d\r\n" % self._ids
 
     def _client(self, words: list[bytes]) -> bytes:
+        if words[1] == b"SETNAME":
+            self._names[self._speaker] = words[2]
+        elif words[1] == b"LIST":
+            lines = (b"name=%b age=0 db=0\n" % name for name in self._names.values())
+            return bulk(b"".join(lines))
         if words[1:3] != [b"KILL", b"ID"]:
             return OK
         victim = self._clients.get(int(words[3]))

@@ -71,7 +71,7 @@ cdef class Engine:
         bytes client_name=b"fastredlock", uint64_t jitter_seed=0,
         bint tokens_are_given=False, bint servers_may_be_same=False,
         tuple preparers=(), bytes key_prefix=None, key_error=ValueError,
-        Electorate electorate=None,
+        Electorate electorate=None, Lists lists=None,
     ):
         cdef Master master
         cdef int vote
@@ -97,11 +97,14 @@ cdef class Engine:
         if self.electorate.count != self.vote_count:
             raise ValueError("an electorate of other masters")
         self.gate_count = bit_count(self.electorate.first)
+        if lists is not None:
+            client_name += lists.told(self.queues.waiter)
         for vote, endpoint in enumerate(endpoints):
             master = Master(
                 vote, endpoint, tls_contexts[vote] if tls_contexts else None,
                 client_name, scripts, self.counters, connect_timeout_ns, max_ttl_ns,
                 preparers[vote] if preparers else None, self.queues.leaving,
+                lists,
             )
             self.masters.append(master)
             connection_of(master, jitter_seed + <uint64_t>vote * 0x9E3779B9)

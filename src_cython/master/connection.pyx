@@ -750,7 +750,7 @@ cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
     self.handshake = Handshake(
         username, password, settings.db, self.master.client_name, self.master.scripts,
         self.restart_guard.max_ttl_ns, self.restart_guard.failover_ns,
-        settings.replicas if place is None else place[2],
+        settings.replicas if place is None else place[2], self.master.lists,
     )
     self.handshake.place_warning = None if place is None else place[3]
     if self.node == NODE_MAP:

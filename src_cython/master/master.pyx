@@ -159,6 +159,7 @@ cdef class Master:
     cdef object tls_context          # an ssl.SSLContext, or None for plain text
     cdef object prepare              # gives the login and the context anew, or None
     cdef bytes client_name
+    cdef Lists lists                 # what others have is compared with; or None
     cdef Scripts scripts
     cdef Counters counters
     cdef int64_t connect_timeout_ns
@@ -183,7 +184,7 @@ cdef class Master:
     def __init__(
         self, int vote, settings, tls_context, bytes client_name, Scripts scripts,
         Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns, prepare,
-        tuple leaving,
+        tuple leaving, Lists lists,
     ):
         self.vote = vote
         self.settings = settings
@@ -198,6 +199,7 @@ cdef class Master:
         self.connect_timeout_ns = connect_timeout_ns
         self.max_ttl_ns = 0 if settings.lossless_failover else max_ttl_ns
         self.leaving = leaving
+        self.lists = lists
         self.nodes = []
         self.turns = []
         self.notified = []

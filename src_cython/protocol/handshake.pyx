@@ -425,8 +425,9 @@ cdef str unreleased_text(str error, str right):
 # send each script a thousand times. The four before the probe, and SCRIPT LOAD, may
 # fail: a server whose ACL forbids them still locks; scripts are then loaded by EVAL
 # when first needed, and nothing is known of the server (server_info). Where no script
-# can be run, the native release is tried. Last, where there is a `max_ttl`, the marker
-# is asked for, which takes the run id from INFO (marker).
+# can be run, the native release is tried. Then other clients' names are read (lists).
+# Last, where there is a `max_ttl`, the marker is asked for, which takes the run id from
+# INFO (marker).
 #
 # A server that loads its data or runs a slow script answers HELLO, and refuses all that
 # a lock needs. Its connection cannot be used yet: the releases that wait for it would
@@ -498,6 +499,9 @@ cdef class Handshake:
     cdef bytes password          # None: no AUTH
     cdef int db
     cdef bytes client_name
+    cdef Lists lists             # of masters; None: they are not compared
+    cdef bint has_asked_lists
+    cdef list met                # warnings: of other clients' lists
     cdef Scripts scripts
     cdef bint has_tried_native   # release
     cdef int64_t max_ttl_ns      # 0: no marker
@@ -528,7 +532,7 @@ cdef class Handshake:
     def __init__(
         self, bytes username, bytes password, int db, bytes client_name not None,
         Scripts scripts not None, int64_t max_ttl_ns=0, int64_t failover_ns=0,
-        int replicas=0,
+        int replicas=0, Lists lists=None,
     ):
         self.username = username
         self.password = password
@@ -538,6 +542,8 @@ cdef class Handshake:
         self.max_ttl_ns = max_ttl_ns
         self.failover_ns = failover_ns
         self.replicas = replicas
+        self.lists = lists
+        self.met = []
         self.awaited = []
         self.is_member = True
         self.rights = Rights()
@@ -597,6 +603,8 @@ cdef class Handshake:
             ttl_s = settings_in(reply).get(b"repl-backlog-ttl")
             if ttl_s is not None:      # 0: for ever
                 self.backlog_ttl_ns = ttl_s * NS_PER_S or NEVER_NS
+        elif name == "CLIENT LIST":
+            self._on_clients(reply)
         elif name == "COMMAND INFO":
             self.native = native_form(reply)
         elif name == MARKER_NAME:
@@ -662,7 +670,7 @@ cdef class Handshake:
                 "address belongs to another cluster by now is seen by maps only; grant "
                 "+cluster|myid"
             )
-        found += [self.failover_warning, self.place_warning]
+        found += [self.failover_warning, self.place_warning, *self.met]
         return [text for text in found if text is not None]
 
     def _conclude(self):
@@ -673,6 +681,13 @@ cdef class Handshake:
             if self.failure == IS_REPLICA and self.failover_ns != 0:
                 self.failure = FAILED_OVER
             return b""
+        if self.lists is not None and not self.has_asked_lists and (
+            self.lists.is_to_ask(
+                self.client_id, self.server_info.fields.get("connected_clients", "")
+            )
+        ):
+            self.has_asked_lists = True
+            return self._ask(("CLIENT LIST", False, (b"CLIENT", b"LIST")))
         if self.native != FORM_SCRIPT and not self.has_tried_native and (
             self.rights.script_error() is not None
             and self.scripts.releases_natively and not self.scripts.is_fencing
@@ -712,6 +727,17 @@ cdef class Handshake:
             self.server_info, marker, self.max_ttl_ns, self.failover_ns,
             self.tag or b"",
         )))
+
+    def _on_clients(self, reply):
+        if self.lists.is_strict and type(reply) is not bytes:
+            self.met.append(
+                f"strict_masters cannot see which masters others have (CLIENT LIST: "
+                f"{reply_text(reply)}); grant +client|list"
+            )
+        strange, other = self.lists.met(reply, str(self.db))
+        if self.lists.is_strict:
+            self.failure, strange = strange, None
+        self.met += [strange, other]
 
     def _on_hello(self, reply):
         is_missing = reply_is_error(reply) and (

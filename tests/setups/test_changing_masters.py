@@ -20,6 +20,7 @@ from fastredlock import (
     Vote,
 )
 from fastredlock._cli.holding import Holding
+from fastredlock._options.settings import TAKES_NO_LOCKS
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, settled_values
@@ -251,3 +252,59 @@ def test_break_when_the_list_changes_then_is_sure_by_a_majority_of_each(
     status = joint.break_(KEY, token_hash=lease.token_hash)
     assert status is ReleaseStatus.RELEASED
     assert settled_values(servers, [None] * 5) == [None] * 5
+
+
+# ---- other lists are seen
+
+
+def warned(locks: FastRedlock) -> list[bool]:
+    return [
+        any("another client has the masters" in text for text in each.warnings)
+        for each in locks.health()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "seen"),
+    [
+        ((OLD, None), (OLD, None), [False] * 3),
+        ((OLD, None), (NEW, None), [True, True, False]),
+        ((OLD, None), (OLD, NEW), [False] * 4),
+        ((OLD, NEW), (NEW, ALL_NEW), [False] * 4),
+        ((OLD, NEW), (ALL_NEW, None), [True, True, False]),
+    ],
+)
+def test_client_when_another_has_no_neighbouring_list_then_warns_where_they_meet(
+    first: Any, second: Any, seen: list[bool], make: Make
+) -> None:
+    make(*first)
+    assert warned(make(*second)) == seen
+
+
+def test_client_when_the_lists_are_written_in_another_order_then_does_not_warn(
+    make: Make,
+) -> None:
+    make(OLD), make(OLD[::-1]), make(OLD, fencing=True, ttl=3)
+    assert warned(make(OLD[1:] + OLD[:1])) == [False] * 3
+
+
+def test_strict_client_when_it_meets_another_list_then_has_no_vote_until_that_leaves(
+    make: Make, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    other = make(NEW)
+    strict = make_locks(urls[:3], strict_masters=True)
+    with pytest.raises(QuorumUnreachableError, match="another client has the masters"):
+        strict.acquire(KEY, timeout=0)
+    lease = granted(other.acquire(KEY))
+    lease.release()
+    other.close()
+    granted(strict.acquire(KEY, timeout=10)).release()
+
+
+def test_reader_of_another_list_when_it_looks_then_neither_warns_nor_is_warned_of(
+    make: Make, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    make(OLD)
+    reader = make_locks([urls[each] for each in ALL_NEW], max_ttl=TAKES_NO_LOCKS)
+    assert warned(connected(reader)) == [False] * 3
+    assert warned(make(OLD)) == [False] * 3

@@ -36,6 +36,7 @@ class Handshake:
         max_ttl_ns: int = 0,
         failover_ns: int = 0,
         replicas: int = 0,
+        lists: Lists | None = None,
     ) -> None: ...
     failover_ns: Final[int]
     is_native_alone: Final[bool]
