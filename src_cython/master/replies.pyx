@@ -228,10 +228,11 @@ cdef int connection_on_handshake_reply(
     cdef Handshake handshake = self.handshake
     cdef bytes answer = handshake.on_reply(reply)
     if handshake.cluster_map is not None and not handshake.is_member:
-        answer = handshake.on_member(routes_fault_of_node(
+        fault = routes_fault_of_node(
             self.master.routes, self.node, handshake.node_id, handshake.cluster_map,
             self.host,
-        ))
+        )
+        answer = handshake.on_member(fault, routes_tag(self.master.routes, self.node))
     if handshake.failure is not None:
         if handshake.server_info.fields:
             self.server_info = handshake.server_info

@@ -292,10 +292,17 @@ cdef bint routes_has(Routes self, list parts, set ids) except -1:
 cdef str routes_fault_of_node(
     Routes self, int at, bytes node_id, object reply, bytes host
 ):
-    # Of a node whose id is not known: its own map has to be of this cluster.
-    fault = routes_read_map(self, reply, host, [], set())
+    # Of a node whose id is not known: its own map has to be of this cluster. The slots
+    # that it has there are its own: MOVED named one of them, which makes another tag.
+    cdef list parts = []
+    fault = routes_read_map(self, reply, host, parts, set())
     if fault is None:
         self.ids[at] = node_id
+        for first, last, _, its_id in parts:
+            if its_id is not None and its_id == node_id:
+                memset(
+                    &self.owner[<int>first], at, <size_t>(<int>last - <int>first + 1)
+                )
     return fault
 
 

@@ -558,8 +558,9 @@ cdef class Handshake:
         self.expected = expected
         self.is_member = tag == b""
 
-    def on_member(self, str fault):
+    def on_member(self, str fault, bytes tag not None):
         """Go on with a node of the cluster, or with the fault in its map."""
+        self.tag = tag
         self.failure = fault
         self.is_member = True
         return self._conclude() if fault is None else b""

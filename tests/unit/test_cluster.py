@@ -462,6 +462,20 @@ def test_node_when_it_keeps_its_marker_then_under_a_key_of_its_own() -> None:
     assert all(one == other for one, other in tags)
 
 
+def test_node_when_a_slot_has_led_to_it_then_keeps_the_marker_of_all_clients() -> None:
+    """Seen: one of that slot; a process that started later waited once more."""
+    cluster = Cluster(max_ttl=S)
+    cluster.begin(b"foo", HEARD)
+    cluster.say(NODE_B, MOVED_C, HEARD + MS)
+    cluster.parts = [(0, 8192, A), (8193, 16383, C)]  # in the place of B
+    cluster.to_connect.remove(NODE_C)
+    cluster.ready(NODE_C, HEARD + 2 * MS, my_id=id_of(b"c"))
+    of_all = Routes([A])
+    slots = [[8193, 16383, [b"c", 3, b"id of c"]]]
+    assert of_all.take_map(slots, b"c", b"id of c") is None
+    assert cluster.first[-1][3].endswith(b":lineage" + of_all.tag_of(C))
+
+
 # ---- another cluster at its addresses
 
 
