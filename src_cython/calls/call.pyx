@@ -197,7 +197,7 @@ cdef PySendResult call_step(Call self, PyObject **given) except -1:
                 return PYGEN_NEXT
             Py_XDECREF(result)
             self.future = None
-            if self.driver.engine.counters.unlogged:
+            if self.driver.engine.unlogged:
                 self.driver.log_warnings()
         work = self.go_on()
         if work is None:

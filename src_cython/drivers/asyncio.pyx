@@ -394,13 +394,13 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
         error = link_watch(engine.links[i], self.epoll_fd)
         if error != 0:
             raise OSError(-error, "epoll_ctl")
-    if engine.counters.due_ns < self.armed_ns:
+    if engine.due.at_ns < self.armed_ns:
         self.armed_ns = NEVER_NS      # an interrupt in here: the next watch arms it
         if self.timer is not None:
             self.timer.cancel()
-        delay = max(engine.counters.due_ns - clock_ns(), 0) / 1e9
+        delay = max(engine.due.at_ns - clock_ns(), 0) / 1e9
         self.timer = self.loop.call_later(delay, self.on_timer)
-        self.armed_ns = engine.counters.due_ns
+        self.armed_ns = engine.due.at_ns
 
 
 cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) except -1:
@@ -464,7 +464,7 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
     future.driver = self
     future.work = work
     if turns_join_stay(self.engine, work, future, now_ns):
-        if self.engine.counters.due_ns < self.armed_ns:
+        if self.engine.due.at_ns < self.armed_ns:
             asyncio_flush_soon(self)
         return future
     self.queued += 1
@@ -489,7 +489,7 @@ cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
         not turns_hand_on(self.engine, work, clock_ns())
     ):
         return False
-    if self.engine.counters.due_ns < self.armed_ns:
+    if self.engine.due.at_ns < self.armed_ns:
         asyncio_flush_soon(self)
     asyncio_wake_later(self)
     return True

@@ -156,7 +156,7 @@ cdef class RoundFuture(AsyncioFuture):
     cdef object outcome(self):
         if work_expired_before_return(self.work, clock_ns()):
             self.driver.abandon(self.work)
-        return len(self.driver.engine.counters.unlogged)
+        return len(self.driver.engine.unlogged)
 
 
 @cython.final

@@ -75,7 +75,7 @@ cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
         limit_ns = 0      # just now, by one of these followers; or nothing will come
     engine_before_write(self)
     engine_before_nogil(self)
-    until_ns = min(self.counters.due_ns, limit_ns)
+    until_ns = min(self.due.at_ns, limit_ns)
     with nogil:
         error = links_exchange(
             self.links, self.polled, self.connection_count, wanted,
@@ -271,7 +271,7 @@ cdef bint blocking_take_over(Engine self) except -1:
     leadership.waker.has_followers = len(followers) > 0
     if not is_whole:
         self.has_batch = False
-        self.counters.due_ns = NEVER_NS
+        self.due.at_ns = NEVER_NS
         engine_forget_connections(self, now_ns, "its thread was stopped")
     engine_end_acquires(self, "the interpreter ends", now_ns)
     return True
@@ -356,14 +356,14 @@ cdef int blocking_follow(Engine self, object work) except -1:
     cdef Leadership leadership = self.leadership
     cdef Follower follower = Follower(leadership, FOLLOWER_RUN, work)
     cdef bint is_patient = wakeups_are_under_way(leadership)
-    cdef int64_t due_ns = self.counters.due_ns
+    cdef int64_t due_ns = self.due.at_ns
     leadership.waiting.append(follower)
     try:
         if work_is_submitted(work):       # it was the leader until a signal came
             work_set_waiter(work, follower)
         elif not turns_join_stay(self, work, follower, clock_ns()):
             leader_add_follower(leadership, follower)
-        elif self.counters.due_ns < due_ns:
+        elif self.due.at_ns < due_ns:
             turns_rouse(self)
         while not work_is_finished(work):
             if not is_patient and blocking_try_enter(self):
@@ -611,7 +611,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
         if turns_may_need_no_master(engine, work) and (
             turns_hand_on(engine, work, clock_ns())
         ):
-            return len(engine.counters.unlogged)
+            return len(engine.unlogged)
         if (
             not wakeups_are_under_way(engine.leadership)
             or leader_is_caller(engine.leadership)
@@ -630,7 +630,7 @@ cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
                 blocking_drain_undo(engine, work)
             finally:
                 blocking_leave(engine)
-    return len(engine.counters.unlogged)
+    return len(engine.unlogged)
 
 
 def blocking_abandon(Engine engine not None, work not None):
@@ -731,8 +731,8 @@ cdef bint blocking_has_idle_keys(Engine self) noexcept:
 
 cdef int blocking_watch_once(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
-    cdef int64_t until_ns = min(self.counters.due_ns, now_ns + WATCH_NS)
-    if now_ns - self.polled_at_ns < BUSY_NS and now_ns < self.counters.due_ns:
+    cdef int64_t until_ns = min(self.due.at_ns, now_ns + WATCH_NS)
+    if now_ns - self.polled_at_ns < BUSY_NS and now_ns < self.due.at_ns:
         sleep_ns(BUSY_NS)
         return 0
     blocking_watch_sockets(self, until_ns - now_ns)

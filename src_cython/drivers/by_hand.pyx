@@ -116,7 +116,7 @@ def by_hand_return(Engine engine not None, work not None, int64_t now_ns):
 def by_hand_outgoing(Engine engine not None, int place):
     """Return and forget the bytes to be sent to a master."""
     cdef Link *link = &by_hand_connection(engine, place).link
-    if engine.has_tls or engine.is_asking or engine.counters.to_prepare:
+    if engine.has_tls or engine.is_asking or engine.to_prepare:
         engine_between_passes(engine, engine.started_ns)
     cdef bytes data = link.outgoing.data[link.outgoing.start:link.outgoing.end]
     buffer_consume(&link.outgoing, buffer_length(&link.outgoing))
@@ -132,7 +132,7 @@ def by_hand_parting(Engine engine not None, int place):
 def by_hand_all_outgoing(Engine engine not None):
     """As by_hand_outgoing for all connections: a list of (place, bytes), or None."""
     cdef int i
-    if engine.has_tls or engine.is_asking or engine.counters.to_prepare:
+    if engine.has_tls or engine.is_asking or engine.to_prepare:
         engine_between_passes(engine, engine.started_ns)
     return [
         (i, by_hand_outgoing(engine, i)) for i in range(engine.connection_count)

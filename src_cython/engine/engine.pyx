@@ -8,6 +8,11 @@ cdef class Engine:
     """The connections to N masters, shared by all threads of this process."""
 
     cdef readonly Counters counters
+    cdef NextDue due
+    cdef Conditions conditions
+    cdef readonly list unlogged            # for the log: (level, master's name, text)
+    cdef list to_prepare                   # connections: their threads begin behind
+    #                                        this pass
     cdef readonly bint is_closed
     cdef readonly uint32_t generation      # of the process that opened the connections
     cdef readonly int64_t round_trip_ns    # smoothed time of a round, 0 before any
@@ -58,6 +63,11 @@ cdef class Engine:
 
     def __cinit__(self):
         self.leadership = Leadership()
+        self.counters = Counters()
+        self.due = NextDue()
+        self.conditions = Conditions()
+        self.unlogged = []
+        self.to_prepare = []
         self.admissions = {}
         self.idle = IdleKeys()
         self.closed = []
@@ -80,7 +90,6 @@ cdef class Engine:
         if not 0 < len(endpoints) <= MAX_MASTERS:
             raise ValueError(f"1 to {MAX_MASTERS} masters, not {len(endpoints)}")
         jitter_seed = jitter_seed or <uint64_t>int(draw_token()[:16], 16)
-        self.counters = Counters()
         self.scripts = scripts
         self.key_prefix = key_prefix or None
         self.connect_timeout_ns = connect_timeout_ns
@@ -102,9 +111,10 @@ cdef class Engine:
         for vote, endpoint in enumerate(endpoints):
             master = Master(
                 vote, endpoint, tls_contexts[vote] if tls_contexts else None,
-                client_name, scripts, self.counters, connect_timeout_ns, max_ttl_ns,
+                client_name, scripts, connect_timeout_ns, max_ttl_ns,
                 preparers[vote] if preparers else None, self.queues.leaving,
-                lists,
+                lists, self.counters, self.due, self.conditions, self.unlogged,
+                self.to_prepare,
             )
             self.masters.append(master)
             connection_of(master, jitter_seed + <uint64_t>vote * 0x9E3779B9)
@@ -137,21 +147,17 @@ cdef class Engine:
         """What can lose locks, as far as is known: (master's name, text), each once."""
         return engine_warnings(self)
 
-    @property
-    def unlogged(self):
-        """The lines for the log: (logging's level, master's name, text)."""
-        return self.counters.unlogged
-
     def take_unlogged(self):
-        """Return them, and forget them."""
-        empty = []
-        unlogged, self.counters.unlogged = self.counters.unlogged, empty
-        return unlogged
+        """Return the lines for the log, and forget them."""
+        taken = []
+        while self.unlogged:      # a slice is made of what a collection may change
+            taken.append(self.unlogged.pop(0))
+        return taken
 
     @property
     def next_ns(self):
         """Nothing is due before."""
-        return self.counters.due_ns
+        return self.due.at_ns
 
     @property
     def is_awaited(self):

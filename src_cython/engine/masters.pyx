@@ -11,7 +11,7 @@ cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
     # There was no memory in the middle of a change, so the round may be in no list: it
     # ends, or its caller would wait for ever.
     cdef Turn turn = round.turn
-    counters_note_due(self.counters, now_ns)
+    due_note(self.due, now_ns)
     if turn is not None and turn.queue is not None and not turn.is_open:
         wait_queue_remove(turn.queue, round)
         turn.queue.due_ns = now_ns
@@ -193,7 +193,7 @@ cdef bint engine_open_deferred_at_end(Engine self, int64_t now_ns) except -1:
     # At once, here and where one that is READY is cut from now on; where it is refused,
     # again and again until the drain ends.
     cdef Connection connection
-    self.counters.is_at_end = True
+    self.conditions.is_at_end = True
     for connection in self.connections:
         connection_retry_now(connection, now_ns)
     return engine_open_deferred(self, now_ns)
@@ -284,7 +284,7 @@ cdef int engine_review(Engine self, Connection connection, int64_t now_ns) excep
 
 cdef int engine_warn(Engine self, Report report, list found) except -1:
     for text in report_take_warnings(report, found, engine_warnings(self)):
-        self.counters.unlogged.append((LEVEL_WARNING, report.master.name, text))
+        self.unlogged.append((LEVEL_WARNING, report.master.name, text))
 
 
 cdef list engine_warnings(Engine self):
@@ -333,7 +333,7 @@ cdef int engine_queue(
     cdef int needed = 0
     cdef uint64_t opening = 0
     round_open(round, now_ns)
-    counters_note_due(self.counters, round.deadline_ns)
+    due_note(self.due, round.deadline_ns)
     for master in self.masters:
         connection = master_connection(master, round.resource)
         if connection.restart_guard.failover_ns != 0 and (
@@ -590,7 +590,7 @@ cdef bint engine_write_fence(Engine self, Round round, int64_t now_ns) except -1
         connection_send_again(
             master_connection(master, round.resource), round, entry, now_ns
         )
-    counters_note_due(self.counters, round.deadline_ns)      # nothing was in flight
+    due_note(self.due, round.deadline_ns)      # nothing was in flight
     return True
 
 

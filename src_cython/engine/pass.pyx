@@ -136,7 +136,7 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
     admission.limit_ns = now_ns + patience_ns
     self.admissions[round] = admission
     round_submit(round, self.closed)
-    counters_note_due(self.counters, admission.limit_ns)
+    due_note(self.due, admission.limit_ns)
     if admission_is_over(self, admission, &prospects, now_ns):
         return engine_end_admission(self, admission, now_ns)
 
@@ -221,7 +221,7 @@ cdef bint admission_is_over(
         ):
             grace_ns = max(now_ns - admission.began_ns, <int64_t>GRACE_NS)
             admission.limit_ns = min(admission.limit_ns, now_ns + grace_ns)
-            counters_note_due(self.counters, admission.limit_ns)
+            due_note(self.due, admission.limit_ns)
     return now_ns >= admission.limit_ns
 
 
@@ -287,7 +287,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
             self.round_trip_ns += (took_ns - self.round_trip_ns) // 8
         if self.shortest_round_trip_ns == 0 or took_ns < self.shortest_round_trip_ns:
             self.shortest_round_trip_ns = took_ns
-        self.counters.slow_from_ns = slow_from_ns(self.round_trip_ns)
+        self.conditions.slow_from_ns = slow_from_ns(self.round_trip_ns)
     if verdict != VERDICT_WON:
         engine_roll_back(self, round, now_ns)
         if verdict == VERDICT_TAKEN and not round_is_refused(round) and (
@@ -311,7 +311,7 @@ cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
     if round.verdict_code == VERDICT_WON or round.verdict_code == VERDICT_TAKEN:
         lost_s = (now_ns - self.quorum_lost_ns) / 1e9
         text = f"there again after {lost_s:.1f} s"
-        self.counters.unlogged.append((LEVEL_INFO, "quorum", text))
+        self.unlogged.append((LEVEL_INFO, "quorum", text))
         self.quorum_lost_ns = 0
         return 0
     if self.quorum_lost_ns or self.is_closed:
@@ -327,7 +327,7 @@ cdef int engine_note_quorum(Engine self, Round round, int64_t now_ns) except -1:
             text += f"; {master.name}: {reason}"
     if not electorate_wins(self.electorate, ~gone):
         self.quorum_lost_ns = now_ns
-        self.counters.unlogged.append((LEVEL_WARNING, "quorum", text))
+        self.unlogged.append((LEVEL_WARNING, "quorum", text))
 
 
 cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
@@ -376,7 +376,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
         self.leadership.waker.event.fd = -1
     leader_reset(self.leadership)
     self.has_batch = False
-    self.counters.due_ns = NEVER_NS
+    self.due.at_ns = NEVER_NS
     engine_forget_connections(self, now_ns)
     idle_forget(self.idle)
     if self.token_uses is not None:      # of another process by now
@@ -466,7 +466,7 @@ cdef int engine_take_events(Engine self) except -1:
     cdef int64_t now_ns = clock_ns()
     self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
     engine_take_links(self, now_ns)
-    if now_ns >= self.counters.due_ns:
+    if now_ns >= self.due.at_ns:
         engine_on_due(self, now_ns)
     if self.idle.were_any:
         idle_check(self, now_ns)
@@ -590,7 +590,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
     cdef Round round
     cdef Admission admission
     cdef int64_t next_ns = NEVER_NS
-    if now_ns < self.counters.due_ns:
+    if now_ns < self.due.at_ns:
         return 0
     for connection in self.connections:
         for round in in_flight_open(connection.in_flight):
@@ -610,11 +610,11 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
         next_ns = min(next_ns, admission.limit_ns)
     for connection in self.connections:
         next_ns = min(next_ns, connection_next_ns(connection, now_ns))
-    self.counters.due_ns = next_ns      # only now: without memory it is due again
+    self.due.at_ns = next_ns      # only now: without memory it is due again
 
 
 cdef inline int engine_before_write(Engine self) except -1:
-    if self.has_tls or self.is_asking or self.counters.to_prepare:
+    if self.has_tls or self.is_asking or self.to_prepare:
         return engine_between_passes(self, clock_ns())
 
 
@@ -632,8 +632,8 @@ cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
                 connection_ask_queues(connection, self.has_slots, now_ns)
         finally:
             pass_end(collects)
-    while self.counters.to_prepare:
-        connection_begin_preparing(<Connection>self.counters.to_prepare.pop(), now_ns)
+    while self.to_prepare:
+        connection_begin_preparing(<Connection>self.to_prepare.pop(), now_ns)
     for connection in self.connections:
         connection_encrypt(connection, now_ns)
 

@@ -222,7 +222,7 @@ cdef int64_t connection_next_ns(Connection self, int64_t now_ns) except -1:
 cdef inline void connection_give_up_at(Connection self, int64_t at_ns) noexcept:
     # When the connection that is on its way takes too long.
     self.give_up_at_ns = at_ns
-    counters_note_due(self.master.counters, at_ns)
+    due_note(self.master.due, at_ns)
 
 
 # --- ending ---------------------------------------------------------------------------
@@ -265,7 +265,7 @@ cdef int connection_on_lost(
     self.lost_at_ns = now_ns
     report_lost(self.report, was_ready, reason, now_ns)
     is_reopened = is_reopened and (
-        is_proven or self.failures == 0 or self.master.counters.is_at_end
+        is_proven or self.failures == 0 or self.master.conditions.is_at_end
     )
     if is_proven or is_reopened:      # try again at once
         self.failures = 0 if is_proven else 1
@@ -275,7 +275,7 @@ cdef int connection_on_lost(
         self.retry_at_ns = now_ns + connection_backoff_ns(self)
     in_flight_fail(self.in_flight, reason, is_reopened, now_ns)
     if len(self.in_flight.deferred) > 0:
-        counters_note_due(self.master.counters, self.retry_at_ns)
+        due_note(self.master.due, self.retry_at_ns)
 
 
 cdef inline void connection_retry_now(Connection self, int64_t now_ns) noexcept:
@@ -403,7 +403,7 @@ cdef bint connection_has_lost(
 cdef int64_t connection_backoff_ns(Connection self) noexcept:
     # Doubles up to the cap; the upper half is drawn, so that clients spread. An end has
     # no time for that.
-    if self.master.counters.is_at_end:
+    if self.master.conditions.is_at_end:
         return BACKOFF_URGENT_NS
     cdef int64_t longest = min(
         <int64_t>BACKOFF_FIRST_NS << min(self.failures - 1, 10),
@@ -559,7 +559,7 @@ cdef bint connection_may_be_well(Connection self) noexcept:
 
 cdef bint connection_is_to_retry(Connection self) noexcept:
     # At an end, releases that are deferred wait for the next connection.
-    return self.master.counters.is_at_end and self.state_code == MASTER_BACKOFF and (
+    return self.master.conditions.is_at_end and self.state_code == MASTER_BACKOFF and (
         len(self.in_flight.deferred) > 0
     )
 
@@ -576,7 +576,7 @@ cdef int connection_open(Connection self, int64_t now_ns) except -1:
     """Begin to connect; nothing here waits."""
     connection_begin_connect(self, now_ns)
     if self.master.prepare is not None:
-        self.master.counters.to_prepare.append(self)
+        self.master.to_prepare.append(self)
         return 0
     return connection_find_address(self, now_ns)
 
@@ -585,7 +585,7 @@ cdef int connection_begin_preparing(Connection self, int64_t now_ns) except -1:
     # Between two passes: gevent's start of a thread runs Python code, in which a signal
     # handler may close this connection, or fork.
     cdef Preparing preparing = self.preparing
-    cdef list to_prepare = self.master.counters.to_prepare
+    cdef list to_prepare = self.master.to_prepare
     if self.state_code != MASTER_CONNECTING or self.link.fd >= 0:
         return 0
     place = None if self.master.settings.path else self.host, self.port
@@ -627,7 +627,7 @@ cdef int connection_on_prepared(Connection self, int64_t now_ns) except -1:
     cdef Preparing preparing = self.preparing
     link_close(&self.link)
     if preparing_is_stale(preparing, now_ns):      # it was not read for a while
-        self.master.counters.to_prepare.append(self)
+        self.master.to_prepare.append(self)
         return 0
     self.preparing = None
     if preparing.failure is not None:
@@ -651,7 +651,7 @@ cdef int connection_find_address(Connection self, int64_t now_ns) except -1:
             addresses_add(self.addresses, self.host, decimal_bytes(self.port))
             if self.addresses.count == 0:      # it is a name
                 self.addresses = None
-                self.master.counters.to_prepare.append(self)
+                self.master.to_prepare.append(self)
                 return 0
     except OSError as error:
         return connection_on_lost(self, f"{type(error).__name__}: {error}", now_ns)
@@ -811,7 +811,7 @@ cdef int connection_on_ready(
     self.reason = ""
     self.ready_at_ns = now_ns
     self.heard_ns = now_ns
-    counters_note_due(self.master.counters, now_ns + OVERDUE_AT_LEAST_NS)
+    due_note(self.master.due, now_ns + OVERDUE_AT_LEAST_NS)
 
 
 cdef int connection_doubt(Connection self, int64_t now_ns) except -1:

@@ -74,7 +74,7 @@ cdef list deferred_take(InFlight self):
 # longer, make a master slow, and as many more of the latter end it: one that pauses
 # for a moment, with many replies outstanding, is not.
 #
-# `slow_from_ns` is in `Counters`: the smoothed time of a round, which ends with the
+# `slow_from_ns` is in `Conditions`: the smoothed time of a round, which ends with the
 # quorum, 4 times and 3 ms longer.                                                [pure]
 
 cdef enum:

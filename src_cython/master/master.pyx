@@ -120,17 +120,6 @@ cdef class Counters:
     cdef readonly int64_t waits, turns_told, turns_missed, handed_over, handed_on
     cdef readonly int64_t lingered
     cdef readonly int64_t fences_written
-    cdef int64_t deaf_epoch          # a master may notify of no recall any more
-    cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
-    cdef int64_t due_ns              # nothing is due before, in the whole engine
-    cdef bint is_at_end              # there is no time for a back-off that grows
-    cdef list unlogged      # for the log: (its level, master's name, text)
-    cdef list to_prepare    # connections: their threads begin behind this pass
-
-    def __cinit__(self):
-        self.unlogged = []
-        self.to_prepare = []
-        self.due_ns = NEVER_NS
 
     @property
     def operations(self):
@@ -142,10 +131,27 @@ cdef class Counters:
         ])
 
 
-cdef inline void counters_note_due(Counters self, int64_t due_ns) noexcept:
+@cython.final
+@cython.internal
+cdef class NextDue:
+    cdef int64_t at_ns               # nothing is due before, in the whole engine
+
+    def __cinit__(self):
+        self.at_ns = NEVER_NS
+
+
+cdef inline void due_note(NextDue self, int64_t at_ns) noexcept:
     # The gate: whatever sets a time, in a step of the engine, a master or a link, has
     # the driver woken by then.
-    self.due_ns = min(self.due_ns, due_ns)
+    self.at_ns = min(self.at_ns, at_ns)
+
+
+@cython.final
+@cython.internal
+cdef class Conditions:               # of all masters of an engine
+    cdef int64_t deaf_epoch          # a master may notify of no recall any more
+    cdef int64_t slow_from_ns        # a reply of a slow master takes longer (slowness)
+    cdef bint is_at_end              # there is no time for a back-off that grows
 
 
 @cython.final
@@ -161,7 +167,11 @@ cdef class Master:
     cdef bytes client_name
     cdef Lists lists                 # what others have is compared with; or None
     cdef Scripts scripts
-    cdef Counters counters
+    cdef Counters counters           # these five are its engine's...
+    cdef NextDue due
+    cdef Conditions conditions
+    cdef list unlogged               # for the log: (its level, master's name, text)
+    cdef list to_prepare             # connections: their threads begin behind this pass
     cdef int64_t connect_timeout_ns
     cdef int64_t max_ttl_ns          # of the restart guard; 0: none
     cdef tuple leaving               # our name, as the argument of a release (gate)
@@ -183,8 +193,9 @@ cdef class Master:
 
     def __init__(
         self, int vote, settings, tls_context, bytes client_name, Scripts scripts,
-        Counters counters, int64_t connect_timeout_ns, int64_t max_ttl_ns, prepare,
-        tuple leaving, Lists lists,
+        int64_t connect_timeout_ns, int64_t max_ttl_ns, prepare, tuple leaving,
+        Lists lists, Counters counters, NextDue due, Conditions conditions,
+        list unlogged, list to_prepare,
     ):
         self.vote = vote
         self.settings = settings
@@ -195,11 +206,15 @@ cdef class Master:
         self.prepare = prepare
         self.client_name = client_name
         self.scripts = scripts
-        self.counters = counters
         self.connect_timeout_ns = connect_timeout_ns
         self.max_ttl_ns = 0 if settings.lossless_failover else max_ttl_ns
         self.leaving = leaving
         self.lists = lists
+        self.counters = counters
+        self.due = due
+        self.conditions = conditions
+        self.unlogged = unlogged
+        self.to_prepare = to_prepare
         self.nodes = []
         self.turns = []
         self.notified = []
@@ -325,7 +340,7 @@ cdef int report_lost(
     Report self, bint was_ready, str reason, int64_t now_ns
 ) except -1:
     self.master.counters.losses += was_ready
-    self.master.counters.deaf_epoch += 1
+    self.master.conditions.deaf_epoch += 1
     self.master.losses += was_ready
     if self.master.routes is not None:
         self.master.routes.is_stale = True
@@ -340,7 +355,7 @@ cdef int report_away(Report self, str how, str reason, int64_t now_ns) except -1
         self.is_away_logged = True
         away_s = (now_ns - self.away_from_ns) / 1e9
         text = f"{how} for {away_s:.0f} s: {reason}"
-        self.master.counters.unlogged.append((LEVEL_WARNING, self.master.name, text))
+        self.master.unlogged.append((LEVEL_WARNING, self.master.name, text))
 
 
 cdef int report_refused(
@@ -360,7 +375,7 @@ cdef int report_back(Report self, str how, int64_t now_ns) except -1:
     if self.is_away_logged:
         away_s = (now_ns - self.away_from_ns) / 1e9
         text = f"{how} again after {away_s:.0f} s{self.at_node}"
-        self.master.counters.unlogged.append((LEVEL_INFO, self.master.name, text))
+        self.master.unlogged.append((LEVEL_INFO, self.master.name, text))
     report_no_outage(self)
 
 

@@ -151,7 +151,7 @@ cdef int connection_refuse_queue(Connection self, str error) except -1:
     if not self.may_queue:
         return 0
     self.may_queue = False
-    self.master.counters.deaf_epoch += 1
+    self.master.conditions.deaf_epoch += 1
     if "NOREPLICAS" in error:      # for now: this connection ends by it
         return 0
     prefix = self.master.scripts.name_prefix.decode("utf-8", "backslashreplace")
@@ -269,7 +269,7 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
     self.heard_ns = now_ns
     self.asked_ns = entry.sent_ns
     slowness_on_reply(
-        &self.slowness, self.master.counters.slow_from_ns,
+        &self.slowness, self.master.conditions.slow_from_ns,
         self.link.looked_before_ns - entry.sent_ns, now_ns - entry.sent_ns, now_ns,
     )
     if round is None:
@@ -460,7 +460,7 @@ cdef int connection_on_redirect(
             return 0
     elif round.operation_code == OPERATION_RELEASE:
         deferred_add(home.in_flight, round, entry.key_until_ns, entry.is_second)
-        counters_note_due(self.master.counters, max(home.retry_at_ns, now_ns))
+        due_note(self.master.due, max(home.retry_at_ns, now_ns))
         self.master.routes.is_stale = True
         report_for_review(self.report)
     text = error.rpartition(" ")[0] if at >= 0 else error

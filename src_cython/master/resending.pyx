@@ -33,7 +33,7 @@ cdef int connection_on_unsent(
     # There is no connection: as where the connection is lost just after the send.
     if round.operation_code == OPERATION_RELEASE:
         deferred_add(self.in_flight, round, entry.key_until_ns, entry.is_second)
-        counters_note_due(self.master.counters, max(self.retry_at_ns, now_ns))
+        due_note(self.master.due, max(self.retry_at_ns, now_ns))
     if round.verdict_code == VERDICT_OPEN:
         reason = self.reason
         if connection_may_be_well(self):

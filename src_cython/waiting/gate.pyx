@@ -345,7 +345,7 @@ cdef int gate_set_due(Engine self, Due work, int64_t due_ns) except -1:
 
 
 cdef int gate_add_due(Engine self, int64_t due_ns, object work) except -1:
-    counters_note_due(self.counters, due_ns)
+    due_note(self.due, due_ns)
     return wait_queues_add_due(self.queues, due_ns, work)
 
 

@@ -45,7 +45,7 @@ cdef class IdleKeys:
     cdef public object watch     # the shell's: has recalls read; or None
     cdef object watcher          # what does, until no key is idle; or None
     cdef bint were_any           # watch the connections
-    cdef int64_t deaf_epoch      # of the counters, when keys were idle last
+    cdef int64_t deaf_epoch      # of the conditions, when keys were idle last
 
     def __cinit__(self):
         self.keys = {}
@@ -204,8 +204,8 @@ cdef int idle_end_all(Engine self, int64_t now_ns) except -1:
 cdef int idle_check(Engine self, int64_t now_ns) except -1:
     # A master that a connection was lost to, or that refuses our channel, tells of no
     # recall any more. Releases that were lost with it are sent though no call comes.
-    if self.idle.deaf_epoch != self.counters.deaf_epoch:
-        self.idle.deaf_epoch = self.counters.deaf_epoch
+    if self.idle.deaf_epoch != self.conditions.deaf_epoch:
+        self.idle.deaf_epoch = self.conditions.deaf_epoch
         idle_end_all(self, now_ns)
         engine_open_deferred(self, now_ns)
 

@@ -44,7 +44,7 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
                 until_ns = release.deadline_ns
         if now_ns < until_ns:
             self.held.append(release)
-            counters_note_due(self.counters, until_ns)
+            due_note(self.due, until_ns)
             return True
         if gate is not None:
             gate.asks_from_ns = now_ns + GATE_LATE_NS
@@ -479,6 +479,6 @@ cdef bint turns_join_stay(
 
 cdef void turns_rouse(Engine self) noexcept:
     # A leader looks at its round, and at what is due, again: in poll, or about to be.
-    self.counters.due_ns = 0
+    self.due.at_ns = 0
     self.leadership.waker.has_followers = 1
     waker_wake(&self.leadership.waker)
