@@ -113,7 +113,8 @@ class Holding:
     def __str__(self) -> str:
         name = printable(self.resource)
         if (holder := self.holder) is not None:
-            return f"{name} is held by {self.describe(holder)}"
+            waiting = f", {self.waiting} waiting" if self.waiting else ""
+            return f"{name} is held by {self.describe(holder)}{waiting}"
         if not self.is_known:
             return (
                 f"{name}: not known: {self.answered} of {len(self.votes)} masters "

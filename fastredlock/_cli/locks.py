@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from .. import ReleaseStatus, Vote
 from .._core import has_quorum
-from .._options.keys import OWN, RESERVED, used_in
+from .._options.keys import OWN, RESERVED, encode_slots, used_in
 from .._options.masters import Endpoint, parse_lists
 from .._options.scripts import INSPECT, with_prefix, with_tags
 from .._options.settings import TAKES_NO_LOCKS
@@ -37,6 +37,7 @@ from .parser import (
     new_reader,
     number,
 )
+from .waiting import Waiting, queue_of
 
 if TYPE_CHECKING:
     from .. import FastRedlock
@@ -97,13 +98,38 @@ def who(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
         holding = lock_or_slots(locks, asked.name, asked.permits)
+    queue, failure = _queue(given_options(asked), asked.name, holding)
     if asked.json:
-        print(json.dumps(holding.as_json(), indent=2))
+        shown = [each._asdict() for each in queue]
+        print(json.dumps(holding.as_json() | {"queue": shown}, indent=2))
     else:
         _print(holding)
+        for place, each in enumerate(queue, 1):
+            print(f"  waits {place:<4}  {each}")
+    if failure:
+        print(f"{parser.prog}: who waits is not known: {failure}", file=sys.stderr)
     if not holding.is_known:
         return Status.UNREACHABLE
     return Status.OK if holding.is_held else Status.NOT_HELD
+
+
+def _queue(
+    options: dict[str, Any], name: str | bytes, holding: Holding | Slots
+) -> tuple[list[Waiting], str]:
+    """Return the queue, and why it is not known; mostly nobody waits."""
+    if not holding.waiting:
+        return [], ""
+    if isinstance(holding, Slots):
+        name = encode_slots(name) + b"#"
+    key = name.encode() if isinstance(name, str) else name
+    votes = [vote for vote in holding.votes if vote.waiting == holding.waiting]
+    endpoints, _ = parse_lists(options["masters"], options.get("changing_to"))
+    gate = next(each for each in endpoints if each.name == votes[0].master)
+    try:
+        need_redis_py()
+        return queue_of(gate, str(options.get("key_prefix", "")).encode(), key), ""
+    except (CommandError, ServerError) as error:
+        return [], str(error)
 
 
 def _print(holding: Holding | Slots) -> None:
@@ -213,6 +239,11 @@ def list_(words: Sequence[str]) -> int:
         help="sort all by the time of the grant; first those without one (of other "
         "clients or older versions), by the time that is left",
     )
+    parser.add_argument(
+        "--most-waiting-first",
+        action="store_true",
+        help="sort all by the number of processes that wait",
+    )
     parser.add_json()
     parser.add_masters()
     asked = parser.parse_args(words)
@@ -224,8 +255,11 @@ def list_(words: Sequence[str]) -> int:
         found = _found(scan, asked.owner)
         show: Callable[[Holding], str] = _json_line if asked.json else str
         lines: Iterator[str] = map(show, found)
-        if asked.oldest_first:  # of many, texts alone are kept
-            lines = (line for _, line in sorted((_age(x), show(x)) for x in found))
+        order = _most_waiting if asked.most_waiting_first else _age
+        if (
+            asked.oldest_first or asked.most_waiting_first
+        ):  # of many, only texts are kept
+            lines = (line for _, line in sorted((order(x), show(x)) for x in found))
         if asked.json:
             has_more = _stream_json(scan, lines, asked.most)
         else:
@@ -251,6 +285,10 @@ def _found(scan: Scan, owner: str | None) -> Iterator[Holding]:
             if is_shown:
                 yield holding
         print(end="", flush=True)
+
+
+def _most_waiting(holding: Holding) -> tuple[int, tuple[int, int]]:
+    return -(holding.waiting or 0), _age(holding)
 
 
 def _age(holding: Holding) -> tuple[int, int]:

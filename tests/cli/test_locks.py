@@ -16,6 +16,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, settled_values, values
 from tests.support.processes import environment_of_children
+from tests.support.waiters import Waiters
 from tests.support.waiting import wait_until
 
 from .conftest import Call, Start, as_user
@@ -86,6 +87,7 @@ def test_who_when_asked_for_json_then_has_numbers(
     assert told | {"remaining": 0, "masters": len(told["masters"])} == {
         **{"resource": KEY, "is_known": True, "is_held": True, "owner": "ann"},
         **{"token_hash": lease.token_hash, "remaining": 0, "waiting": 0, "masters": 3},
+        "queue": [],
     }
 
 
@@ -129,6 +131,42 @@ def test_who_when_too_few_masters_answer_then_does_not_guess(
         assert out.count("connection refused") == reasons
 
 
+def test_who_when_processes_wait_then_shows_them_in_their_order(
+    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    granted(locks.acquire(KEY, ttl=60))
+    each = [make_locks(urls[:3], client_name=f"web-{n}") for n in range(3)]
+    with Waiters() as waiters:
+        for n, client in enumerate(each):
+            waiters.come(f"{n}", client)
+        status, out, err = call("who", KEY)
+        told = json.loads(call("who", "--json", KEY).out)
+        listed = call("list", "--most-waiting-first").out
+        assert call("break", "--yes", KEY).status == 0
+    assert (status, err) == (0, "")
+    lines = [line.split() for line in out.splitlines() if line.startswith("  waits")]
+    assert [line[1] for line in lines] == ["1", "2", "3"]
+    waited = [entry["waited"] for entry in told["queue"]]
+    assert waited == sorted(waited, reverse=True)
+    names = [entry["client_name"] for entry in told["queue"]]
+    assert names == ["web-0", "web-1", "web-2"]
+    assert all(entry["address"].startswith("127.0.0.1:") for entry in told["queue"])
+    assert re.search(r"s left\), 3 waiting\n", listed)
+
+
+def test_who_when_its_user_may_not_read_the_queue_then_shows_the_rest(
+    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    granted(locks.acquire(KEY, ttl=60))
+    masters = ",".join(as_user(url, "~* &* +@all -zrangebyscore") for url in urls[:3])
+    with Waiters() as waiters:
+        waiters.come("0", make_locks(urls[:3]))
+        status, out, err = call("who", "--masters", masters, KEY)
+        assert call("break", "--yes", KEY).status == 0
+    assert (status, "1 waiting" in out) == (0, True)
+    assert "who: who waits is not known: ZRANGEBYSCORE: " in err
+
+
 # --- slots ----------------------------------------------------------------------------
 
 
@@ -154,10 +192,12 @@ def test_who_with_permits_when_a_process_waits_then_counts_it_and_has_numbers(
     leases = [granted(locks.acquire(KEY, permits=2, ttl=60)) for _ in range(2)]
     start("run", "--permits", "2", KEY, "--", "true")
     assert wait_until(lambda: locks.holders(KEY, permits=1)[0][0].waiting)
-    assert call("who", "--permits", "2", KEY).out.endswith("  1 waiting\n")
+    out = call("who", "--permits", "2", KEY).out
+    assert re.search(r"\n  1 waiting\n  waits 1     \w{16}  \S.* for [\d.]+ s\n$", out)
     told = json.loads(call("who", "--permits", "2", "--json", KEY).out)
     shown = {slot["resource"]: slot["token_hash"] for slot in told.pop("slots")}
     assert shown == {f"{KEY}#{each.slot}": each.token_hash for each in leases}
+    assert [each["waited"] > 0 for each in told.pop("queue")] == [True]
     numbers = {"permits": 2, "is_known": True, "held": 2, "waiting": 1}
     assert told == {"resource": KEY, **numbers}
 
