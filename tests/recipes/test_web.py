@@ -1,14 +1,23 @@
-"""FastAPI and Django: requests at the same time, a lock that is held, masters away."""
+"""FastAPI, Flask and Django: requests at once, a lock that is held, masters away."""
 
 from __future__ import annotations
 
+import http.client
+import json
+import socket
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
 from fastredlock.testing import LocalMasters
+from tests.support.waiting import wait_until
 
-from .programs import answer_of, environment_of
+from .programs import PATIENCE, Journal, answer_of, environment_of, running
 
 pytestmark = pytest.mark.slow
 ASGI = """
@@ -77,6 +86,28 @@ with in_memory(auto_advance=True) as memory:
     forged = Client(enforce_csrf_checks=True).post("/accounts/7/pay/1").status_code
 print(json.dumps([many, held, lost, after, away, linked, forged]))
 """
+BOTH = """
+import asyncio, json
+import httpx
+from fastapi_both import app, lifespan
+
+async def main():
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://a") as client:
+        async def post(path):
+            answer = await client.post(path)
+            return answer.status_code
+        async with lifespan(app):
+            answers = []
+            for first, second in (("print", "ship"), ("ship", "print")):
+                task = asyncio.create_task(post(f"/orders/1/{first}"))
+                await asyncio.sleep(0.3)
+                others = post(f"/orders/1/{second}"), post(f"/orders/2/{second}")
+                answers.append(await asyncio.gather(task, *others))
+    print(json.dumps(answers))
+
+asyncio.run(main())
+"""
 UNAVAILABLE = [503, {"detail": "not done: try again later"}, None]
 
 
@@ -99,6 +130,13 @@ def test_fastapi_when_two_ship_one_order_then_one_is_told_to_come_again(
     assert strange in (404, 422)
 
 
+def test_fastapi_when_one_endpoint_is_plain_and_one_async_then_they_exclude(
+    emptied: LocalMasters,
+) -> None:
+    answers, _ = answer_of(BOTH, environment_of(emptied.urls))
+    assert answers == [[200, 409, 200], [200, 409, 200]]
+
+
 LOGGED = ("lost: ", "quorum: lost; ", "2 failed")  # and who operates it reads them
 
 
@@ -114,3 +152,48 @@ def test_django_when_many_pay_at_once_then_no_update_is_lost(
     assert log.count("its validity is over") == log.count("2 failed") == 1
     assert after[1] == {"account": 8, "balance": 1}  # the lost one was rolled back
     assert (linked, forged) == (405, 403)  # neither a link nor a form elsewhere pays
+
+
+# --- Flask, gunicorn ------------------------------------------------------------------
+
+
+def shipped(path: Path) -> int:
+    """Ask the server behind a socket to ship one order; return which process did."""
+    connection = http.client.HTTPConnection("localhost")
+    connection.sock = socket.socket(socket.AF_UNIX)
+    connection.sock.settimeout(30)
+    connection.sock.connect(str(path))
+    with closing(connection):
+        connection.request("POST", "/orders/1/ship")
+        answer = connection.getresponse()
+        told = json.loads(answer.read())
+    assert answer.status == 200, told
+    pid: int = told["pid"]
+    return pid
+
+
+@pytest.mark.skipif(
+    None in (find_spec("flask"), find_spec("gunicorn")),
+    reason="not installed: extra test",
+)
+@pytest.mark.parametrize("options", [["--preload"], []])
+def test_gunicorn_when_workers_are_forked_then_they_exclude_each_other(
+    options: list[str], emptied: LocalMasters, journal: Journal
+) -> None:
+    path = journal.path.with_name("web.sock")
+    words = [
+        "--bind",
+        f"unix:{path}",
+        "--workers",
+        "3",
+        *options,
+        "--no-control-socket",
+    ]
+    command = [sys.executable, "-m", "gunicorn", *words, "flask_app:app"]
+    environment = environment_of(emptied.urls, JOURNAL=str(journal.path))
+    with running(command, environment, stderr=subprocess.DEVNULL):
+        assert wait_until(path.exists, PATIENCE)
+        with ThreadPoolExecutor(9) as pool:
+            pids = [*pool.map(lambda _: shipped(path), range(9))]
+    assert sorted(journal.check()) == sorted(pids)
+    assert len(journal.steps()) == 27
