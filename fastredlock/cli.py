@@ -14,6 +14,7 @@ _COMMANDS = {
     "list": ("locks", "list_", "list the locks whose names match a pattern"),
     "break": ("locks", "break_", "break a lock whose holder is gone"),
     "check": ("check", "main", "look for what would lose locks on the masters"),
+    "masters": ("masters", "main", "say which masters clients have, to change them"),
     "quarantine": ("quarantine", "main", "show who waits after a restart, and end it"),
     "servers": ("local", "servers", "keep masters on this machine, to try things out"),
     "demo": ("local", "demo", "watch the lock keep a counter right while masters fail"),

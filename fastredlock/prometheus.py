@@ -68,6 +68,7 @@ GAUGES: tuple[tuple[str, str, tuple[str, ...]], ...] = (
     ("leases_held", "Leases that are valid, and not released", ()),
     ("master_connected", "Whether a master is connected", ("master",)),
     ("master_votes", "Whether the vote of a master counts now", ("master",)),
+    ("master_warnings", "Warnings of health() about a master", ("master",)),
 )
 
 

@@ -16,15 +16,23 @@ from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
-from .._core import Electorate, ServerInfo, failover_of, has_quorum
-from .._options.masters import Endpoint
+from .._core import Electorate, Lists, ServerInfo, failover_of, has_quorum
+from .._options.masters import Endpoint, lists_told
 from .._options.settings import TAKES_NO_LOCKS, OnlyLooks, of_even_numbers
 from .._reports.health import ping_of
 from .._reports.votes import votes_of
 from ..errors import QuorumUnreachableError
 from . import CommandError, Status
-from .connection import Server, ServerError, need_redis_py, shards_of
-from .parser import MASTERS_END, Parser, given_options, new_locks, number
+from .connection import (
+    MARKERS,
+    QUARANTINE,
+    Server,
+    ServerError,
+    need_redis_py,
+    shards_of,
+)
+from .masters import misfits, seen_on
+from .parser import MASTERS_END, Parser, duration, given_options, new_locks, number
 
 if TYPE_CHECKING:
     from .. import FastRedlock
@@ -36,8 +44,6 @@ OFFSET = 1.0  # s: clocks that are synchronised differ by far less
 FULL = 0.9  # of maxmemory
 # What is tested: docs/support.md.
 OLDEST = {"Redis": (6, 2), "Valkey": (7, 2)}
-MARKERS = "fastredlock:voter", "fastredlock:lineage", "fastredlock:lineage:replid"
-QUARANTINE = "fastredlock:quarantine"
 SAME_SERVER = "is the same server as"
 # How warnings of a client begin that are about locks which can be lost.
 UNSAFE = (
@@ -76,6 +82,13 @@ def main(words: Sequence[str]) -> int:
     with ThreadPoolExecutor(len(endpoints)) as pool:
         [*pool.map(_look, endpoints, reports, [max_ttl] * len(endpoints))]
     found = _of_number(reports, electorate)
+    answering = [
+        each
+        for each, report in zip(endpoints, reports, strict=True)
+        if report.may_vote or report.version
+    ]
+    own = lists_told(endpoints, electorate, settings.key_prefix, 0, False)
+    found += _of_lists(answering, own)
     status = status_of(reports, found, electorate)
     if asked.json:
         masters, findings = ([*map(asdict, each)] for each in (reports, found))
@@ -167,18 +180,11 @@ class Report:
         facts = (
             self.version or "version not known",
             self.role,
-            None if self.uptime is None else f"up {_duration(self.uptime)}",
+            None if self.uptime is None else f"up {duration(self.uptime)}",
             None if self.latency is None else f"{self.latency * 1e3:.2f} ms",
             None if self.findings else "nothing found",
         )
         return f"{self.master}  {', '.join(filter(None, facts))}"
-
-
-def _duration(seconds: int) -> str:
-    for name, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
-        if seconds >= 2 * length:
-            return f"{seconds // length} {name}"
-    return f"{seconds} s"
 
 
 def status_of(
@@ -198,6 +204,24 @@ def _of_number(reports: Sequence[Report], electorate: Electorate) -> list[Findin
     if len(reports) == 1 and not reports[0].fails_over:
         texts = ["there is one master: where it fails, nobody gets a lock; use 3 or 5"]
     return [Finding(Level.ADVICE, text) for text in texts]
+
+
+def _of_lists(endpoints: Sequence[Endpoint], own: Lists) -> list[Finding]:
+    """Compare the lists of masters that clients have."""
+    try:
+        need_redis_py()
+    except CommandError:  # which is reported of each master
+        return []
+    clients, failures = seen_on(endpoints, own.keys)
+    return [
+        *(Finding(Level.ADVICE, text) for text in misfits(clients, own.names)),
+        *(
+            Finding(
+                Level.NOTE, f"{name} does not say which masters clients have: {why}"
+            )
+            for name, why in failures.items()
+        ),
+    ]
 
 
 # ---- as a client

@@ -9,6 +9,9 @@ from .._options.connection import context_of, prepared
 from .._options.masters import Endpoint
 from . import CommandError, Status
 
+# What the restart guard keeps (src_cython/protocol/handshake.pyx).
+MARKERS = "fastredlock:voter", "fastredlock:lineage", "fastredlock:lineage:replid"
+QUARANTINE = "fastredlock:quarantine"
 TIMEOUT = 2.0  # s; for a connection, and for each reply
 NEEDED = "this needs redis-py: pip install 'fastredlock[cli]'"
 

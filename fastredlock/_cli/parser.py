@@ -155,6 +155,13 @@ def number(
     return {"type": checked, "metavar": metavar}
 
 
+def duration(seconds: int) -> str:
+    for name, length in (("days", 86_400), ("hours", 3600), ("minutes", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {name}"
+    return f"{seconds} s"
+
+
 # ---- the masters
 
 

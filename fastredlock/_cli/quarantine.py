@@ -15,8 +15,14 @@ from .._options.masters import Endpoint, parse_lists
 from .._options.settings import TAKES_NO_LOCKS
 from ..errors import QuorumUnreachableError
 from . import CommandError, Status
-from .check import MARKERS, QUARANTINE
-from .connection import Server, ServerError, need_redis_py, shards_of
+from .connection import (
+    MARKERS,
+    QUARANTINE,
+    Server,
+    ServerError,
+    need_redis_py,
+    shards_of,
+)
 from .parser import MASTERS_END, Parser, agrees, given_options, new_locks
 
 _DESCRIPTION = """\
@@ -68,7 +74,7 @@ def _is_well(master: Endpoint, is_lifted: bool, tag: str | None = None) -> bool:
             shards = shards_of(master)
             return all([_is_well(each, is_lifted, its) for each, its in shards])
         with Server(master) as server:
-            text = _state(server, tag, is_lifted)
+            text = state(server, tag, is_lifted)
     except ServerError as error:
         print(f"{master.name}  {error}")
         return False
@@ -76,7 +82,7 @@ def _is_well(master: Endpoint, is_lifted: bool, tag: str | None = None) -> bool:
     return text == WELL or not is_lifted
 
 
-def _state(server: Server, tag: str, is_lifted: bool) -> str:
+def state(server: Server, tag: str, is_lifted: bool) -> str:
     info, quarantine = ServerInfo(server.ask("INFO")), QUARANTINE + tag
     run_id = (info.run_id or "-").encode()
     if info.refusal() is not None:

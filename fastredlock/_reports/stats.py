@@ -137,7 +137,8 @@ class Totals:
         """Return what is so now, of the FastRedlocks that are open; does no I/O.
 
         Keys: ("leases_held",), and for each master that was asked, 1 or 0:
-        ("master_connected", master), ("master_votes", master), 0 where it is so of any.
+        ("master_connected", master), ("master_votes", master), 0 where it is so of any;
+        ("master_warnings", master): how many, where there are the most.
         """
         found: dict[Key, int] = {("leases_held",): 0}
         with self._lock:
@@ -153,6 +154,8 @@ class Totals:
                     (("master_votes", health.master), health.votes),
                 ):
                     found[key] = min(found.get(key, 1), int(value))
+                warned = "master_warnings", health.master
+                found[warned] = max(found.get(warned, 0), len(health.warnings))
         return found
 
 

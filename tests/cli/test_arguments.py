@@ -49,7 +49,10 @@ def test_command_when_none_or_a_wrong_one_is_given_then_names_them_all(
     for words in ((), ("rnu", "-n"), ("--rnu",)):
         status, _, err = call(*words)
         assert status == 64
-        assert "give run, who, list, break, check, quarantine, servers, demo" in err
+        assert (
+            "give run, who, list, break, check, masters, quarantine, servers, demo"
+            in err
+        )
         assert "Try 'fastredlock --help'." in err
         assert ("'rnu' is no command" in err) == (words[:1] == ("rnu",))
     status, out, _ = call("--help")

@@ -17,6 +17,7 @@ PAGE = ROOT / "docs" / "command-line.md"
 PORTS = (7001, 7002, 7003)  # that the page writes
 # What differs from run to run, and what is shown in its place.
 CHANGING = [
+    (r"\d{4}-\d\d-\d\dT[\d:]+Z", "DATE"),
     (r"\b[0-9a-f]{16}\b", "HASH"),
     (r"(?:web-7|\S+):\d+(?= |\b(?=\s))", "NAME"),
     (r"(?:Redis|Valkey) [\d.]+", "VERSION"),

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import redis
 from prometheus_client import CollectorRegistry
 
 from fastredlock import (
@@ -120,6 +121,15 @@ def fail_one(locks: FastRedlock, masters: LocalMasters) -> None:
     take(locks, masters)
 
 
+def meet_another_list(locks: FastRedlock, masters: LocalMasters) -> None:
+    """It warns when it connects again."""
+    with redis.Redis.from_url(masters.urls[0]) as server:
+        server.client_kill_filter(_type="normal", skipme=True)
+    with FastRedlock(masters.urls[:1]) as other:
+        other.connect()
+        locks.ping()
+
+
 def drop_releases(locks: FastRedlock, masters: LocalMasters) -> None:
     stats = FastRedlock.stats
 
@@ -167,6 +177,7 @@ CAUSES: dict[str, tuple[Callable[[FastRedlock, LocalMasters], None], set[str]]] 
     "ValidityUsedUp": (use_the_validity_up, set()),
     "MasterFails": (fail_one, {"NoConnection"}),
     "NoConnection": (fail_one, {"MasterFails"}),
+    "Warned": (meet_another_list, set()),
     "ReleasesDropped": (drop_releases, set()),
     "MarginSmall": (cut_it_fine, set()),
     "Contended": (contend, set()),

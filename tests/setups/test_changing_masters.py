@@ -21,6 +21,7 @@ from fastredlock import (
 )
 from fastredlock._cli.holding import Holding
 from fastredlock._options.settings import TAKES_NO_LOCKS
+from fastredlock._reports.stats import Totals
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, settled_values
@@ -308,3 +309,12 @@ def test_reader_of_another_list_when_it_looks_then_neither_warns_nor_is_warned_o
     reader = make_locks([urls[each] for each in ALL_NEW], max_ttl=TAKES_NO_LOCKS)
     assert warned(connected(reader)) == [False] * 3
     assert warned(make(OLD)) == [False] * 3
+
+
+def test_gauge_of_warnings_counts_those_of_another_list(make: Make) -> None:
+    make(OLD)
+    totals, locks = Totals(), make(NEW)
+    totals.add(locks)
+    gauges = totals.gauges()
+    found = [gauges["master_warnings", each.master] for each in locks.health()]
+    assert [count > 0 for count in found] == [True, True, False]
