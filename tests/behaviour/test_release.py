@@ -170,21 +170,6 @@ def test_release_when_held_then_is_gone_everywhere_and_again_spares_the_next_hol
     assert (validity > 50, status) == (True, RELEASED)
 
 
-TELLING = (
-    b'if redis.call("get",KEYS[1])~=ARGV[1] then return 0 end '
-    b'redis.call("lpush","told:"..KEYS[1],1) return redis.call("del",KEYS[1])'
-)
-
-
-def test_release_script_when_given_then_runs_in_the_place_of_ours(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    lease = granted(connected(make_locks(urls, release_script=TELLING)).acquire(KEY))
-    assert lease.release() is RELEASED
-    assert settled_values(servers, NOBODY) == NOBODY
-    assert [server.llen(f"told:{KEY}") for server in servers] == [1] * 5
-
-
 @by_script
 def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     locks: FastRedlock, lease: Lease, servers: Servers

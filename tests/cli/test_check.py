@@ -16,7 +16,7 @@ from fastredlock._options.masters import Endpoint, TLSSettings
 from fastredlock.testing import LocalCluster, LocalMasters, LocalSentinels
 from tests.support.by_hand import info
 from tests.support.certificates import Certificates, tls_master
-from tests.support.fake_server import HTTP_REFUSAL, FakeServer, Stranger
+from tests.support.fake_server import FakeServer
 from tests.support.fixtures import Raw, Servers
 from tests.support.keys import set_all
 from tests.support.processes import environment_of_children
@@ -157,27 +157,6 @@ def test_check_when_masters_are_away_then_counts_those_that_are_left(
     assert (status, out.splitlines()[0]) == (2, "CRITICAL: 1 of 3 masters can vote")
 
 
-@pytest.mark.parametrize(
-    ("answer", "said"),
-    [
-        (
-            b"-DENIED Redis is running in protected mode\r\n",
-            "HELLO: DENIED Redis is",
-        ),
-        (b"\x15\x03\x03\x00\x02\x02\x46", "speaks TLS: use rediss:// for this master"),
-        (HTTP_REFUSAL, "speaks something else than RESP"),
-    ],
-)
-def test_check_when_a_server_answers_otherwise_then_says_how(
-    call: Call, answer: bytes, said: str
-) -> None:
-    with Stranger(answer) as stranger:
-        host, port = stranger.address
-        status, out = check(call, f"redis://{host}:{port}")
-    assert status == 2
-    assert f"no vote: {host}:{port}: {said}" in out.splitlines()[-1]
-
-
 # --- rights ---------------------------------------------------------------------------
 
 
@@ -310,19 +289,6 @@ def test_check_when_a_master_speaks_tls_then_its_certificate_is_looked_at(
     assert re.search("TLS: (self-signed|unable to get local issuer) cert", strange)
 
 
-def test_check_when_a_tls_port_is_asked_in_plain_then_asks_for_rediss(
-    call: Call, certificates: Certificates
-) -> None:
-    with tls_master(certificates) as (_, port):
-        status, out = check(call, f"redis://127.0.0.1:{port}")
-    assert status == 2
-    assert "rediss://" in out.splitlines()[-1]
-    with Stranger(b"") as stranger:
-        host, port = stranger.address
-        status, out = check(call, f"redis://{host}:{port}")
-    assert ": does this port want rediss://?" in out.splitlines()[-1]
-
-
 def test_check_when_a_name_has_a_final_dot_then_its_certificate_is_of_it_without(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -334,12 +300,3 @@ def test_check_when_a_name_has_a_final_dot_then_its_certificate_is_of_it_without
     with pytest.raises(ServerError):
         Server(Endpoint("redis-0.test.", 6379, tls=TLSSettings())).ask("PING")
     assert context.wrap_socket.call_args.kwargs == {"server_hostname": "redis-0.test"}
-
-
-@pytest.mark.slow
-def test_check_when_a_plain_port_is_asked_by_tls_then_asks_whether_it_speaks_it(
-    call: Call, urls: list[str]
-) -> None:
-    status, out = check(call, urls[0].replace("redis:", "rediss:"))
-    text = "no answer to TLS yet: does the server speak it on this port?"
-    assert (status, f"no vote: {urls[0][8:-2]}: {text}" in out) == (2, True)

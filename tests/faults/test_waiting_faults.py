@@ -22,7 +22,7 @@ from fastredlock.testing import LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, values
-from tests.support.lock_process import line_of, take, take_in_turn, worker
+from tests.support.lock_process import line_of, take_in_turn, worker
 from tests.support.proxy import Proxy
 from tests.support.waiters import (
     FALL_BACK,
@@ -146,26 +146,6 @@ def held_so(holder: FastRedlock, servers: Servers, held: str) -> Callable[[], ob
 
 
 # --- the holder -----------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_holder_when_killed_then_the_waiter_has_it_when_its_key_expires(
-    locks: FastRedlock, urls: list[str], servers: Servers
-) -> None:
-
-    def trial() -> float:
-        with worker(take, urls, KEY, 1.0) as holder, Waiters() as waiters:
-            assert line_of(holder)
-            left = max(server.pttl(KEY) for server in servers) / 1000
-            expires = time.monotonic() + left
-            waiters.come("waiter", locks)
-            holder.kill()
-            waiters.end()
-        assert waiters.at["waiter"] > expires - 0.1
-        return waiters.at["waiter"] - expires
-
-    assert any(trial() < FALL_BACK / 4 for _ in range(4))
-    assert is_over(servers)
 
 
 # --- those who wait where a quorum is held, and not the gate --------------------------

@@ -72,18 +72,6 @@ def test_server_when_given_twice_under_two_names_then_has_one_vote(
         assert raw(url).dbsize() == 0  # the one vote was rolled back
 
 
-def test_server_when_two_of_three_are_the_same_then_the_third_is_needed(
-    make_locks: MakeLocks, caplog: pytest.LogCaptureFixture
-) -> None:
-    with LocalMasters(2) as masters:
-        twice = masters.urls[0].replace("127.0.0.1", "localhost")
-        locks = make_locks([*masters.urls, twice])
-        (told,) = warnings_of(caplog, locks)
-        assert "is the same server as" in told
-        votes = granted(locks.acquire(KEY, timeout=0)).votes
-        assert [vote.vote for vote in votes].count(Vote.GRANTED) == 2
-
-
 @pytest.mark.parametrize("both_fail_over", [False, True])
 def test_server_when_given_plain_and_as_one_that_fails_over_then_has_one_vote(
     make_locks: MakeLocks, both_fail_over: bool

@@ -240,14 +240,6 @@ def test_turn_when_its_resource_reads_as_a_header_then_the_connection_lives(
     assert round.is_opened
 
 
-def test_giant_when_it_stands_behind_a_bulk_string_then_is_found() -> None:
-    gate = Gate()
-    gate.wait()
-    gate.hear()
-    gate.say(b">3\r\n" + bulk(b"message") + bulk(b"") + b"*1000000")
-    assert "announces a million elements" in gate.engine.states[0][1]
-
-
 def test_turn_when_undone_and_eval_is_forbidden_then_the_gate_is_asked_by_hash() -> (
     None
 ):

@@ -15,7 +15,6 @@ from fastredlock.compat._redis import Library
 from fastredlock.testing import LocalMasters
 from tests.compat.redis.face import THEIRS, THEIRS_ASYNCIO, Face
 from tests.support.keys import KEY
-from tests.support.masters import stop
 from tests.support.processes import Fork
 from tests.support.proxy import Proxy
 from tests.support.threads import later
@@ -200,20 +199,6 @@ def test_server_that_is_down_is_a_connection_error(
     assert held.local.token is not None
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("token", [None, "never used before"])
-def test_server_that_does_not_answer_is_a_timeout_error(
-    face: Face, one_master: LocalMasters, token: str | None
-) -> None:
-    client = face.client(one_master.urls[0], socket_timeout=0.2)
-    lock = face.lock(client=client, timeout=5)
-    lock.locked()
-    one_master.pause(0)
-    with pytest.raises(redis.TimeoutError):
-        lock.acquire(blocking=False, token=token)
-    one_master.resume(0)
-
-
 @pytest.mark.parametrize(
     ("setting", "value", "error"),
     [
@@ -326,20 +311,6 @@ def test_lock_of_a_list_of_clients_is_held_by_a_majority(ours: Face) -> None:
     assert all(19_000 < left <= 20_000 for left in ours.lefts_ms())
     lock.release()
     assert ours.is_free()
-
-
-@pytest.mark.slow
-def test_lock_of_a_list_of_clients_does_without_a_minority(
-    ours: Face, masters: LocalMasters
-) -> None:
-    stop(masters, 2)
-    clients = [ours.client(url) for url in masters.urls]
-    with ours.lock(client=clients, timeout=10) as lock:
-        assert lock.owned()
-    masters.stop(2)
-    for ask in (lock.owned, lock.locked, lock.acquire):
-        with pytest.raises(redis.ConnectionError):
-            ask()
 
 
 def test_minority_that_has_the_key_is_not_a_lock(ours: Face) -> None:
