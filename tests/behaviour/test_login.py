@@ -10,14 +10,13 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock.testing import LocalMasters
-from tests.support.calls import connected, granted, reason
+from tests.support.calls import granted, reason
 from tests.support.fake_server import HTTP_REFUSAL, Stranger
-from tests.support.fixtures import MakeLocks, Raw, Servers
-from tests.support.keys import KEY, settled_values
+from tests.support.fixtures import MakeLocks, Raw
+from tests.support.keys import KEY
 from tests.support.local_servers import PROGRAMS
-from tests.support.waiting import wait_until
 
 SECRET = "pa55-word"
 # What a server before Redis 6 says to HELLO is said by every server without HELLO.
@@ -104,19 +103,6 @@ def test_address_when_nothing_is_there_then_the_vote_says_so(
     assert "name look-up" in reason(locks)
 
 
-def test_masters_when_given_in_every_form_then_lock_and_no_socket_of_others_is_used(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    ports = [int(url.split(":")[2].split("/")[0]) for url in urls]
-    pair = ("127.0.0.1", ports[1])
-    settings = {"host": "localhost", "port": ports[2], "socket_timeout": 3}
-    locks = connected(make_locks([urls[0], pair, settings, *servers[3:]]))
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
-    locks.close()
-    assert all(server.ping() for server in servers)
-
-
 # --- strangers ------------------------------------------------------------------------
 
 NO_RESP = "speaks something else than RESP"
@@ -142,15 +128,3 @@ def test_handshake_when_answered_wrongly_then_the_vote_says_how(
 ) -> None:
     with Stranger(said) as stranger:
         assert text in reason(make_locks([stranger.address]))
-
-
-def test_vote_when_a_stranger_is_a_minority_then_says_why_it_failed_in_each_try(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    with Stranger(HTTP_REFUSAL, None) as stranger:
-        locks = make_locks([stranger.address, *urls[:2]], connect_timeout=30)
-        lease = granted(locks.acquire(KEY))
-        assert lease.votes[0].vote is not Vote.GRANTED
-        assert wait_until(lambda: locks.holders() and stranger.answered == 2)
-        lease = granted(locks.acquire("later", timeout=0))  # it is being reopened
-        assert NO_RESP in str(lease.votes[0].text)

@@ -31,7 +31,7 @@ from fastredlock._reports import log
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.cancellation import with_locks
-from tests.support.fixtures import MakeLocks, Servers, blocking
+from tests.support.fixtures import Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, settled_values
 from tests.support.loop_calls import taken
 from tests.support.threads import beside, in_threads, later
@@ -78,17 +78,6 @@ def test_acquire_when_inside_of_a_block_of_its_caller_then_is_refused_at_once(
         assert locks.acquire(KEY, timeout=0) is None
     assert settled_values(servers, NOBODY) == NOBODY
     granted(locks.acquire(KEY)).release()
-
-
-@blocking
-def test_acquire_when_inside_of_a_block_under_a_key_prefix_then_is_refused(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls, key_prefix="shop:")
-    with locks.lock(KEY) as lease:
-        assert locks.current(KEY) is lease
-        with pytest.raises(ReentryError):
-            locks.acquire(KEY, timeout=5)
 
 
 @blocking
