@@ -48,11 +48,13 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
 # The blocking step of the leader: send what is queued, poll, receive what is there (all
 # without the GIL), then take it. And the loops of steps that end by themselves.
 
-cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
+cdef bint blocking_step(
+    Engine self, int wanted, int64_t limit_ns, int first=0
+) except -1:
     """Send, wait for an event, a due time or the limit, and take all that came.
 
-    Reads from as many masters as are `wanted` to answer, not from more. Returns whether
-    a signal came first, or may have.
+    Reads from as many masters as are `wanted` to answer, not from more; begins with the
+    connection at the place `first`. Returns whether a signal came first, or may have.
     """
     cdef int error
     cdef int64_t until_ns
@@ -79,7 +81,7 @@ cdef bint blocking_step(Engine self, int wanted, int64_t limit_ns) except -1:
     with nogil:
         error = links_exchange(
             self.links, self.polled, self.connection_count, wanted,
-            0 if is_green else until_ns, &self.leadership.waker,
+            0 if is_green else until_ns, &self.leadership.waker, first,
         )
         atomic_put(&self.leadership.leader_at, LEADER_OUT_OF_SYSTEM)
     self.leadership.leader_at = LEADER_HAS_GIL
@@ -312,7 +314,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
     # that comes between two polls, or to another thread, ends none; so also after a
     # while.
     cdef bint is_signal = False
-    cdef int wanted
+    cdef int wanted, first
     cdef int64_t now_ns, began_ns = NEVER_NS
     self.leadership.leading = work
     try:
@@ -337,9 +339,11 @@ cdef int blocking_lead(Engine self, object work) except -1:
             blocking_step(self, self.connection_count, 0)
         while not (work_is_finished(work) or is_signal):
             wanted = self.connection_count      # to answer before the replies are taken
+            first = 0
             if type(work) is Round and not self.leadership.waiting:
                 wanted = round_wanted(<Round>work)
-            is_signal = blocking_step(self, wanted, NEVER_NS)
+                first = gate_first(self, <Round>work)
+            is_signal = blocking_step(self, wanted, NEVER_NS, first)
             began_ns = min(began_ns, self.polled_at_ns)
             is_signal |= self.polled_at_ns - began_ns > SIGNALS_NS
             if self.is_closed and self.leadership.closing:

@@ -317,7 +317,8 @@ cdef str tls_reason(object error):
 
 # --- links ----------------------------------------------------------------------------
 # The links of all masters, in one step without the GIL: sent, polled, received; in the
-# order as configured.
+# order as configured, but that one may come `first`: it is awaited whatever the others
+# answer.
 #
 # Everything of a round is sent before anything of it is read, and no Python object is
 # made in between.
@@ -329,15 +330,15 @@ cdef enum:
 
 cdef int links_exchange(
     Link **links, pollfd *polled, int count, int wanted,
-    int64_t deadline_ns, Waker *waker,
+    int64_t deadline_ns, Waker *waker, int first,
 ) noexcept nogil:
     # Send, read early, poll, receive, all in the order of `links`, until `wanted` of
     # them have received something, or a follower has come. Returns 0 or -errno of the
     # wait, -EINTR where a signal came or may have; the errors of a link are in it.
-    links_send(links, count)
-    if waker.has_followers or links_read_early(links, count, wanted):
+    links_send(links, count, first)
+    if waker.has_followers or links_read_early(links, count, wanted, first):
         return 0
-    return links_poll(links, polled, count, wanted, deadline_ns, waker)
+    return links_poll(links, polled, count, wanted, deadline_ns, waker, first)
 
 
 cdef void links_check(Link **links, int count) noexcept nogil:
@@ -354,19 +355,21 @@ cdef void links_check(Link **links, int count) noexcept nogil:
         links[i].error = -EBADF
 
 
-cdef void links_send(Link **links, int count) noexcept nogil:
+cdef void links_send(Link **links, int count, int first=0) noexcept nogil:
     cdef int i
     cdef Link *link
     links_check(links, count)
     for i in range(count):
-        link = links[i]
+        link = links[(first + i) % count]
         link.is_polled = link.is_ready = False
         if link.phase == LINK_OPEN and buffer_length(&link.outgoing) > 0:
             link_send(link)
             link.is_unseen = True
 
 
-cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
+cdef bint links_read_early(
+    Link **links, int count, int wanted, int first
+) noexcept nogil:
     # The servers written first have mostly answered when the last one has been written:
     # read each once before the poll, in the order of writing, until the quorum. Replies
     # of the others are read together with their next ones: one with many in flight is
@@ -379,7 +382,7 @@ cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
     cdef bint is_any = False
     cdef Link *link
     for i in range(count):
-        link = links[i]
+        link = links[(first + i) % count]
         if not link.is_unseen or link.received > 0:
             continue
         link.is_unseen = False
@@ -391,7 +394,7 @@ cdef bint links_read_early(Link **links, int count, int wanted) noexcept nogil:
 
 cdef int links_poll(
     Link **links, pollfd *polled, int count, int wanted,
-    int64_t deadline_ns, Waker *waker,
+    int64_t deadline_ns, Waker *waker, int first=0,
 ) noexcept nogil:
     # Sleep until an event, a wake-up of the leader, or the deadline, and receive from
     # as many as are `wanted`. Returns 0 or -errno. A link whose bytes are not taken yet
@@ -399,6 +402,7 @@ cdef int links_poll(
     cdef int i, error = 0, found = 0
     cdef int64_t now_ns = clock_ns(), left_ns
     cdef Link *link
+    cdef pollfd *asked
     for i in range(count):
         link = links[i]
         polled[i].fd = link.fd if link.received == 0 else -1      # left out by poll
@@ -418,13 +422,13 @@ cdef int links_poll(
     if polled[count].revents != 0:
         event_clear(&waker.event)
     now_ns = clock_ns()
-    for i in range(count):
-        link = links[i]
-        if polled[i].fd < 0:
+    for i in range(first, first + count):
+        link, asked = links[i % count], &polled[i % count]
+        if asked.fd < 0:
             continue
         link.is_polled = True
-        link.is_ready = polled[i].revents != 0
-        if polled[i].revents & ~POLLOUT:
+        link.is_ready = asked.revents != 0
+        if asked.revents & ~POLLOUT:
             if link.phase != LINK_OPEN or found >= wanted:
                 continue
             found += link_receive(link)

@@ -41,6 +41,14 @@ cdef inline Connection gate_connection(Engine self, int gate, bytes resource):
     return master_connection(<Master>self.masters[gate], resource)
 
 
+cdef int gate_first(Engine self, Round round) noexcept:
+    # The place of the connection whose answer a release waits for (turns_hold), so that
+    # this one is written and read first; else that of any other.
+    if round.gate < 0 or round.operation_code != OPERATION_RELEASE:
+        return 0
+    return gate_connection(self, round.gate, round.resource).place
+
+
 cdef uint64_t gate_hash(bytes resource) noexcept:
     # FNV-1a, 64 bits: http://www.isthe.com/chongo/tech/comp/fnv/
     cdef uint64_t hashed = 0xCBF29CE484222325ULL
