@@ -22,9 +22,11 @@ cdef int nodes_on_map(Connection self, Handshake handshake, int64_t now_ns) exce
         return connection_on_lost(self, failure, now_ns)
     report_back(self.report, "its map is read", now_ns)
     report_for_review(self.report)
-    return connection_rest(
+    connection_rest(
         self, NO_NODE_YET, now_ns + (FORMER_AGAIN_NS if routes.former else MAP_AGAIN_NS)
     )
+    if routes.turn + 1 < <Py_ssize_t>len(routes_places(routes)):
+        connection_retry_now(self, now_ns)      # of the first ones, each may know more
 
 
 cdef int nodes_warn_of_place(Connection self, str failure) except -1:

@@ -74,6 +74,7 @@ class Cluster:
         parts: list[tuple[int, int, tuple[bytes, int]]] = HALVES,
         max_ttl: int = 0,
         window_ns: int = 1,
+        is_heard: bool = True,
     ) -> None:
         endpoint = Endpoint("s", 9, failover_ns=window_ns, seeds=(("s", 9),))
         named = Scripts(scripts.scripts_of("locks", b"", True), True)
@@ -81,6 +82,8 @@ class Cluster:
         self.to_connect = hand.by_hand(self.engine)
         hand.submit(self.engine, self.engine.new_connecting(), T0)
         self.read_map(parts, T0)
+        if not is_heard:
+            return
         for key, node in ((b"bar", NODE_A), (b"foo", NODE_B))[: len(parts)]:
             self.begin(key, T0)
             self.say(node, b"+OK\r\n" + TIME_REPLY, T0)
@@ -107,8 +110,9 @@ class Cluster:
         self.say(HOME, HELLO, at_ns)
         assert sent(self.engine, HOME)[-1] == [b"CLUSTER", b"SLOTS"]
         self.say(HOME, b"+OK\r\n" + id_of(b"a") + map_of(parts), at_ns)
-        while self.to_connect:
-            self.ready(self.to_connect.pop(), at_ns)
+        for node in {*self.to_connect} - {HOME}:
+            self.to_connect.remove(node)
+            self.ready(node, at_ns)
 
     def ready(
         self, node: int, at_ns: int, run_id: str = "", my_id: bytes = b""
@@ -149,6 +153,19 @@ def test_round_when_its_key_has_a_node_then_goes_there_alone() -> None:
         assert cluster.sent(NODE_A) == cluster.sent(NODE_B) == []
         cluster.say(node, b"+OK\r\n", T0 + 2 * MS)
         assert round.verdict is Verdict.WON
+
+
+def test_acquire_when_the_first_map_lacks_its_slot_then_the_next_node_is_asked() -> (
+    None
+):
+    """Seen: the target of a move does not know where its slot is until it has it."""
+    cluster = Cluster([(0, 8191, A)], is_heard=False)
+    round = cluster.begin(b"foo", T0)
+    assert round.verdict is Verdict.OPEN
+    cluster.read_map(HALVES, T0 + MS)
+    assert cluster.first[-1][:2] == [b"SET", b"foo"]
+    cluster.say(NODE_B, b"+OK\r\n", T0 + 2 * MS)
+    assert round.verdict is Verdict.WON
 
 
 def test_command_when_its_slot_has_moved_then_follows_in_the_same_round() -> None:
