@@ -14,7 +14,9 @@ cdef int nodes_on_map(Connection self, Handshake handshake, int64_t now_ns) exce
     cdef Routes routes = self.master.routes
     cdef object reply = handshake.cluster_map
     failure = routes_take_map(routes, reply, self.host, handshake.node_id)
-    if failure == OTHER_CLUSTER and nodes_are_rebuilt(self, handshake.node_id, now_ns):
+    if (failure == OTHER_CLUSTER or failure == NOT_LISTED) and (
+        nodes_are_rebuilt(self, handshake.node_id, now_ns)
+    ):
         failure = routes_take_map(routes, reply, self.host, handshake.node_id)
     if failure is not None:
         connection_note_bad_address(self)

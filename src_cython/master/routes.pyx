@@ -31,6 +31,7 @@ cdef enum:
     BRACE = 0x7B                 # not as c"...": Cython indents its C by them
     END_BRACE = 0x7D
 
+cdef str NOT_LISTED = "is in no map of the other nodes, or not yet"
 cdef uint16_t crc_of_byte[256]
 
 
@@ -250,7 +251,7 @@ cdef str routes_take_map(Routes self, object reply, bytes host, bytes node_id):
     if fault is not None:
         return fault
     if node_id is not None and self.known and node_id not in self.known:
-        return OTHER_CLUSTER
+        return NOT_LISTED
     places = [*{place: None for _, _, place, _ in parts}]
     if len(places) > self.most:
         return f"has over {self.most} primaries: no more can be taken"

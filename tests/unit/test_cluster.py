@@ -527,6 +527,22 @@ def test_node_when_its_address_has_another_one_by_now_then_is_sent_nothing(
                for _, text in cluster.engine.warnings)  # fmt: skip
 
 
+def test_map_when_no_other_node_lists_its_own_yet_then_that_is_no_other_cluster() -> (
+    None
+):
+    """Seen: a warning, after each failover and each new replica."""
+    cluster = Cluster()
+    hand.lost(cluster.engine, NODE_B, "cut", HEARD + MS)
+    cluster.begin(b"foo", HEARD + S)
+    cluster.to_connect.remove(HOME)
+    hand.connected(cluster.engine, HOME, HEARD + S)
+    whose = HELLO + b"+OK\r\n" + id_of(b"d")
+    cluster.say(HOME, whose + map_of(HALVES), HEARD + S)
+    assert not any("another cluster" in text for _, text in cluster.engine.warnings)
+    cluster.begin(b"foo", HEARD + 2 * S)
+    assert HOME in cluster.to_connect  # the next place is asked
+
+
 def test_node_when_it_does_not_tell_its_id_then_its_map_has_to_be_right() -> None:
     cluster = Cluster()
     hand.lost(cluster.engine, NODE_B, "cut", HEARD + MS)
@@ -826,7 +842,9 @@ def test_map_when_it_is_not_of_the_nodes_that_are_known_then_changes_nothing(
     parts = owned(*(pair for pair in enumerate(letters) if pair[1] != ord(".")))
     said = routes.take_map(parts, b"s", whose and b"id of " + whose)
     assert (said is None) == is_taken
+    is_listed = (letters, whose) != (b"aabbcc", b"d")
     if not is_taken:
+        assert (said is not None and "another cluster" in said) is is_listed
         assert [routes.address_of(b"%d" % i) for i in range(99)] == before
 
 
