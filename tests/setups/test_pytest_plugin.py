@@ -77,6 +77,18 @@ def test_example_of_the_documents_when_copied_then_passes(tmp_path: Path) -> Non
     assert "2 passed" in said, said
 
 
+def test_decorator_of_a_module_when_imported_as_the_page_says_then_excludes(
+    tmp_path: Path,
+) -> None:
+    code = blocks(ROOT / "docs" / "testing.md", "python")
+    (module,) = [each for each in code if "def report() -> str | None" in each]
+    (test,) = [each for each in code if "import myprogram.locks" in each]
+    (tmp_path / "myprogram").mkdir()
+    (tmp_path / "myprogram" / "locks.py").write_text(module)
+    said = run(tmp_path, test)
+    assert "1 passed" in said, said
+
+
 def test_fixture_of_memory_when_locks_are_at_a_module_head_then_they_run_in_it(
     tmp_path: Path,
 ) -> None:
