@@ -19,7 +19,7 @@ from huey.exceptions import RetryTask
 from fastredlock import AcquireError, FastRedlock, LeaseLostError
 
 huey = RedisHuey("reports", url=os.environ["BROKER"])
-locks = FastRedlock.from_env(ttl=3)
+locks = FastRedlock.from_env(ttl=10)
 
 
 def write(part: int) -> None:

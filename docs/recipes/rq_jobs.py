@@ -16,7 +16,7 @@ import time
 
 from fastredlock import FastRedlock, LeaseLostError
 
-locks = FastRedlock.from_env(ttl=3)
+locks = FastRedlock.from_env(ttl=10)
 
 
 def write(part: int) -> None:

@@ -32,7 +32,8 @@ import datetime, json, sys
 from apscheduler.events import EVENT_JOB_EXECUTED
 from apscheduler_job import scheduler
 (job,) = scheduler.get_jobs()
-job.modify(next_run_time=datetime.datetime.now(datetime.UTC))
+now = datetime.datetime.now(datetime.UTC)
+job.modify(next_run_time=now, misfire_grace_time=60)  # a busy machine starts late
 scheduler.add_listener(lambda event: scheduler.shutdown(False), EVENT_JOB_EXECUTED)
 scheduler.start()
 """
