@@ -33,7 +33,6 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import (
     KEY,
     NOBODY,
-    flush_scripts,
     is_empty,
     settled_values,
 )
@@ -230,18 +229,6 @@ def test_client_has_one_connection_to_each_from_connect_to_close_and_none_then(
     locks.close()
     assert open_files() == files
     assert settled(mine, [0] * 5) == [0] * 5
-
-
-def test_close_when_scripts_were_flushed_then_every_release_still_arrives(
-    urls: list[str], servers: Servers
-) -> None:
-    for i in range(5):
-        with FastRedlock(urls) as locks:
-            lease = granted(locks.acquire(f"r{i}"))
-            flush_scripts(servers)
-            lease.release()
-    sizes = [0] * 5
-    assert settled(lambda: [server.dbsize() for server in servers], sizes) == sizes
 
 
 def test_dropped_when_never_closed_then_its_descriptors_are_closed(

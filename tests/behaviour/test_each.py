@@ -10,14 +10,12 @@ import pytest
 from fastredlock import (
     ConfigurationError,
     FastRedlock,
-    FastRedlockError,
     Lease,
     QuorumUnreachableError,
     ReleaseStatus,
     ResourceTakenError,
     Vote,
 )
-from fastredlock._locking.validity import extended
 from fastredlock.testing import LocalMasters
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
@@ -172,20 +170,6 @@ def test_each_when_forked_then_the_leases_are_not_the_childs(
     assert Fork(in_child).result() == [True] * 4
     assert None not in locks.extend_each(leases)
     assert locks.release_each(leases) == [RELEASED] * 100
-
-
-def test_each_when_closed_then_says_so_and_releases_alone(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-    leases = all_granted(locks.acquire_each(NAMES))
-    locks.close()
-    for call in (lambda: locks.acquire_each(NAMES), lambda: locks.extend_each(leases)):
-        with pytest.raises(FastRedlockError, match="closed"):
-            call()
-    assert all(lease.is_valid for lease in leases)
-    assert not any(extended(lease).under_way for lease in leases)
-    assert {*locks.release_each(leases)} == {RELEASED}
 
 
 # ---- all or none

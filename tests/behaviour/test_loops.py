@@ -393,18 +393,6 @@ async def test_descriptors_when_closed_or_dropped_while_the_loop_runs_then_none_
     await until(lambda: open_files() == before)
 
 
-@on_each_loop
-async def test_descriptors_when_masters_have_names_then_look_ups_keep_none(
-    urls: list[str],
-) -> None:
-    """Seen: one for each master, as long as it was connected."""
-    before = open_files()
-    named = [url.replace("127.0.0.1", "localhost") for url in urls]
-    async with FastRedlock(named) as locks:
-        await locks.connect()
-        assert open_files() == before + 5 + beside_connections("asyncio")
-
-
 @pytest.mark.filterwarnings("error::pytest.PytestUnraisableExceptionWarning")
 def test_driver_when_interrupted_before_its_first_line_then_is_dropped_silently() -> (
     None

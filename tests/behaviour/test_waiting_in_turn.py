@@ -26,7 +26,7 @@ from tests.support.cancellation import (
     released,
 )
 from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import KEY, flush_scripts, set_all
+from tests.support.keys import KEY, set_all
 from tests.support.processes import Fork
 from tests.support.threads import Interrupt, alarm, in_threads, interrupt
 from tests.support.waiters import (
@@ -444,24 +444,6 @@ def test_release_of_several_when_others_queue_for_each_then_tells_them(
 
     assert is_prompt(trial)
     assert all(is_over(servers[:n], key) for key in keys)
-
-
-def test_scripts_when_the_servers_have_lost_them_then_no_entry_is_left(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    """Seen: the gate never set the key, and kept the entry of the last waiter."""
-    clients = [connected(make_locks(urls)) for _ in range(3)]
-    for _ in range(5):
-        flush_scripts(servers)
-        with Waiters() as waiters:
-            lease = granted(clients[0].acquire(KEY, ttl=30))
-            waiters.come("first", clients[1])
-            waiters.come("second", clients[2])
-            lease.release()
-        assert sorted(waiters.served) == ["first", "second"]
-        for client in clients:
-            client.holders(KEY)  # a blocking client reads late replies in its next call
-        assert is_over(servers)
 
 
 def test_turn_when_the_key_was_set_and_given_back_then_its_caller_keeps_its_place(
