@@ -305,8 +305,7 @@ def _findings(
         *_of_state(info, OLDEST[name], report.clock_offset or 0),
         *_of_memory(server, info, tag, has_max_ttl),
     ):
-        is_note = text.startswith("does not tell its appendfsync")
-        yield Level.NOTE if is_note else Level.ADVICE, text
+        yield Level.ADVICE, text
     if tag and _told(server, "ASKING") is None:
         yield Level.ADVICE, "leases whose key has moved are lost: grant +asking"
     if node.failover_ns != 0:
@@ -370,7 +369,7 @@ def _of_memory(
             f"has a max_ttl: a restart forgets locks that are held; {remedy}"
         )
     elif not setting:
-        yield f"does not tell its appendfsync; {remedy}"
+        yield f"does not tell its appendfsync (grant +config|get); {remedy}"
     elif setting[1] != b"always":
         yield (
             f"writes to its disk later (appendfsync {setting[1].decode()}), and no "

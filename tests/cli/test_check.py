@@ -168,7 +168,7 @@ def test_check_when_masters_are_away_then_counts_those_that_are_left(
         ("+@all -del ~*", 1, "so it gets no vote: grant +get +del"),
         ("+@all -set ~*", 1, "no vote: 127.0.0.1:"),
         ("+@all -info ~*", 1, "grant its user +info"),
-        ("+@all -config ~*", 0, "note: 127.0.0.1:"),
+        ("+@all -config ~*", 1, "warning: 127.0.0.1:"),
         ("+@all ~orders:* ~fastredlock:queue:*", 1, "give --key, and how the names"),
     ],
 )

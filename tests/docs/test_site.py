@@ -23,6 +23,7 @@ from fastredlock._locking.renewals import pace_of
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options.settings import Settings
 from fastredlock.testing import LocalMasters
+from tests.setups.test_native import program_with
 from tools import screens
 
 from .documents import ROOT, blocks, rows
@@ -115,12 +116,12 @@ def seconds(cell: str) -> float:
 # --- production -------------------------------------------------------------------
 
 
-ACL = [
-    line
+ACL = {
+    line.split()[1]: line.split()[2:]
     for text in blocks(PRODUCTION, "text")
     for line in text.splitlines()
-    if line.startswith("ACL SETUSER")
-]
+    if line.startswith("user ")
+}
 
 
 @pytest.fixture
@@ -129,11 +130,10 @@ def servers() -> Iterator[list[redis.Redis]]:
         yield [opened.enter_context(redis.Redis.from_url(url)) for url in masters.urls]
 
 
-def logins(servers: list[redis.Redis], user: str, lines: list[str]) -> list[Any]:
+def logins(servers: list[redis.Redis], user: str, rules: list[str]) -> list[Any]:
     """Give a user these rights on each server; return what to log in with."""
     for server in servers:
-        for line in lines:
-            server.execute_command(*shlex.split(line.replace(" locks ", f" {user} ")))
+        server.execute_command("ACL", "SETUSER", user, "reset", *rules)
     paths = [server.get_connection_kwargs()["path"] for server in servers]
     login = {"username": user, "password": "change-me"}
     return [{"unix_socket_path": path, **login} for path in paths]
@@ -142,9 +142,7 @@ def logins(servers: list[redis.Redis], user: str, lines: list[str]) -> list[Any]
 def test_rights_of_the_check_list_are_all_that_is_needed(
     servers: list[redis.Redis],
 ) -> None:
-    lines = [line for line in ACL if line.startswith("ACL SETUSER locks")]
-    assert len(lines) == 4
-    with FastRedlock(logins(servers, "locks", lines)) as locks:
+    with FastRedlock(logins(servers, "locks", ACL["locks"])) as locks:
         use_all(locks)
         assert [master.warnings for master in locks.health()] == [()] * 3
         with pytest.raises(Exception, match="NOPERM"):
@@ -155,10 +153,9 @@ def test_line_for_one_of_many_applications_reaches_its_own_names_alone(
     servers: list[redis.Redis],
 ) -> None:
     """Seen: one could quarantine all others, and raise their numbers."""
-    (first,) = [line for line in ACL if line.startswith("ACL SETUSER orders")]
-    rest = [line for line in ACL if line.startswith("ACL SETUSER locks +")]
-    lines = [first, *rest, "ACL SETUSER locks -client|kill"]
-    masters = logins(servers, "orders", lines)
+    rights = [word for word in ACL["locks"] if word.startswith("+")]
+    rules = [*ACL["orders"], *rights, "-client|kill"]
+    masters = logins(servers, "orders", rules)
     for master in masters:
         with redis.Redis(**master) as user:
             for words in (
@@ -172,6 +169,30 @@ def test_line_for_one_of_many_applications_reaches_its_own_names_alone(
     with FastRedlock(masters, key_prefix="orders:", fencing=True) as locks:
         use_all(locks)
         assert [master.warnings for master in locks.health()] == [()] * 3
+
+
+@pytest.mark.parametrize("right", ["eval", "evalsha", "publish", "pubsub"])
+def test_line_for_a_tenant_has_no_right_to_stop_or_to_watch_a_master(
+    right: str,
+) -> None:
+    assert f"+{right}" not in ACL["tenant"]
+    assert f"+{right}" in ACL["locks"]
+
+
+def test_line_for_a_tenant_is_enough_where_the_server_deletes_by_value() -> None:
+    program = program_with("DELIFEQ")
+    if program is None:
+        pytest.skip("no server with DELIFEQ on this machine")
+    with LocalMasters(3, unix=True, server=program) as masters, ExitStack() as opened:
+        servers = [opened.enter_context(redis.Redis.from_url(u)) for u in masters.urls]
+        users = logins(servers, "tenant", ACL["tenant"])
+        locks = opened.enter_context(FastRedlock(users))
+        lease = locks.acquire("orders:42", ttl=60)
+        assert lease is not None
+        assert lease.extend() > 0
+        assert locks.acquire("orders:42", timeout=0.1) is None
+        assert lease.release().name == "RELEASED"
+        assert locks.acquire("orders:42", timeout=0) is not None
 
 
 def use_all(locks: FastRedlock) -> None:
