@@ -201,3 +201,14 @@ def test_masters_in_memory_without_lupa_then_name_its_extra(
 def test_import_of_the_servers_loads_no_lua() -> None:
     code = "import sys, fastredlock.testing; print('lupa' in sys.modules)"
     assert run_to_its_end(code).stdout == "False\n"
+
+
+def test_list_of_masters_when_it_changes_then_neighbours_exclude_each_other() -> None:
+    other = [*NOWHERE[:2], "redis://127.0.0.1:4"]
+    with in_memory():
+        both = FastRedlock(NOWHERE, changing_to=other)
+        for one in (FastRedlock(NOWHERE), FastRedlock(other)):
+            with one.lock("r"):
+                assert both.acquire("r", timeout=0) is None
+            with both.lock("r"):
+                assert one.acquire("r", timeout=0) is None
