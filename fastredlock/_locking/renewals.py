@@ -129,14 +129,16 @@ class Keeping:
 
     def _put(self, kept: Validity, due_ns: int) -> None:
         """Look at it then, or when its loss would be reported."""
-        end_ns = end_of(kept)
-        due_ns = min(due_ns, reported_ns(end_ns, kept.pace))
+        end_ns, pace = end_of(kept), kept.pace
+        if due_ns > end_ns - pace.margin_ns:  # else it is before any report
+            due_ns = min(due_ns, reported_ns(end_ns, pace))
         bucket = self._buckets.get(due_ns)
         if bucket is None:
             self._buckets[due_ns] = bucket = Bucket()
             bucket.soonest_ns = end_ns
         bucket.append(kept)
-        bucket.soonest_ns = min(bucket.soonest_ns, end_ns)
+        if end_ns < bucket.soonest_ns:
+            bucket.soonest_ns = end_ns
         kept.due_ns = due_ns
 
     # --- due --------------------------------------------------------------------------

@@ -177,6 +177,18 @@ def test_loss_is_told_before_the_end_of_the_validity_and_only_just(
     assert desk.wait() == ([], [validity_of(lease)])
 
 
+def test_loss_is_told_in_time_behind_a_renewal_that_fails_just_before(
+    desk: Desk,
+) -> None:
+    lease = desk.take(ttl=0.2)
+    (kept,) = desk.wait_for_renewals()
+    assert kept is validity_of(lease)
+    desk.locks.now = kept.valid_until_ns - 5_200_000  # and the next is 5 ms later
+    assert desk.renew([kept], UNCONFIRMED) == []
+    assert desk.wait() == ([], [kept])
+    assert desk.now <= kept.valid_until_ns - 2 * MS
+
+
 def test_renewal_that_comes_after_the_validity_does_not_count(desk: Desk) -> None:
     lease = desk.take()
     (kept,) = desk.wait_for_renewals()
