@@ -21,7 +21,7 @@ from ._locking.locks import BaseLocks, breaking, held_leases
 from ._locking.loop_driver import LoopDriver
 from ._locking.wanted import wanted
 from ._options.keys import distinct, encode_resource, encode_resources
-from ._options.settings import unexpected
+from ._options.settings import checked_flag, unexpected
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote
 from ._steps import run_awaited
@@ -201,7 +201,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         For 0.25 s where a master is silent; as `fastredlock.FastRedlock.close`.
         """
         driver = self._driver
-        if not release:
+        if not checked_flag("release", release):
             return await driver.close()
         try:
             await self.release_each(held_leases(driver, Lease))

@@ -22,7 +22,7 @@ from ._locking.locks import BaseLocks, breaking, held_leases
 from ._locking.slots import Rate
 from ._locking.wanted import wanted
 from ._options.keys import distinct, encode_resource, encode_resources
-from ._options.settings import unexpected
+from ._options.settings import checked_flag, unexpected
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote
 from ._steps import run
@@ -256,7 +256,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         call raises FastRedlockError then.
         """
         driver = self._driver
-        if not release:
+        if not checked_flag("release", release):
             return driver.close()
         try:
             self.release_each(held_leases(driver, Lease))

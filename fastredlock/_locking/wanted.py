@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from .._core import DriverFields
 from .._options.keys import encode_resource, permits_of
+from .._options.settings import checked_flag
 from ..errors import ConfigurationError, LeaseLostError
 from .keeper import KeepAlive
 
@@ -58,10 +59,10 @@ def wanted(
     is_of_one = at_least is not None and encode is encode_resource
     if is_of_one and driver.settings.terms(terms).idle_ns:
         raise ConfigurationError("at_least beside linger: give one of them")
-    if skip and timeout is None:
+    if skip is not False and checked_flag("skip", skip) and timeout is None:
         raise ConfigurationError(
             "skip=True: needs a timeout (0: one try); without, each call waits"
         )
-    if skip and reentrant:
+    if reentrant is not False and checked_flag("reentrant", reentrant) and skip:
         raise ConfigurationError("skip=True beside reentrant=True: give one of them")
     return Wanted(terms, timeout, encode, keep, reentrant, Skip.BLOCK if skip else None)

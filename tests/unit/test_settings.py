@@ -173,6 +173,11 @@ def test_even_number_of_masters_and_a_ttl_above_an_hour_log_one_warning(
         ("lock", {"ttl": -1}, "ttl=-1", TTL_RANGE),
         ("lock", {"timeout": -1}, "timeout=-1", TIMEOUT_RANGE),
         ("lock", {"resource": ""}, "resource=''", "must not be empty"),
+        *(
+            ("lock", {name: bad, "timeout": 0}, f"{name}={bad!r}", "True or False")
+            for name in ("skip", "reentrant")
+            for bad in ("no", 0, 5.0, None)
+        ),
     ],
 )
 def test_call_with_a_bad_argument_is_refused_before_any_io(
@@ -184,6 +189,17 @@ def test_call_with_a_bad_argument_is_refused_before_any_io(
     assert value in message
     assert allowed in message
     assert_untouched(locks)
+
+
+@pytest.mark.parametrize("release", [5.0, "no", None])
+def test_close_when_release_is_no_flag_then_is_refused_and_closes_nothing(
+    release: Any,
+) -> None:
+    locks, tasks = FastRedlock(MASTERS), awaitable.FastRedlock(MASTERS)
+    wanted = f"release={release!r}: allowed is True or False"
+    assert refusal_of(lambda: locks.close(release=release)) == wanted
+    assert refusal_of(lambda: asyncio.run(tasks.close(release=release))) == wanted
+    assert not locks._driver.engine.is_closed
 
 
 def test_no_expiry_counts_on_the_longest_ttl_and_waits_as_for_the_default() -> None:
