@@ -58,6 +58,12 @@ Attributes = dict[str, Any]
 
 OUTCOME, RESOURCE = "fastredlock.outcome", "fastredlock.resource"
 ATTEMPTS = "fastredlock.attempts"
+GAUGES = (
+    ("leases_held", "{lease}", "Leases that are valid, and not released"),
+    ("master_connected", "1", "Whether a master is connected"),
+    ("master_votes", "1", "Whether the vote of a master counts now"),
+    ("master_warnings", "{warning}", "Warnings of health() about a master"),
+)
 EVERY = 0.05  # s
 BURST_NS, PAUSE = 1_000_000, 0.001  # as long for others as for this
 IDLE_MOST = 20  # times, and the thread ends
@@ -144,6 +150,13 @@ class Telemetry(Observer):
             "{answer}",
             "Answers of a master to rounds",
         )
+        for name, unit, text in GAUGES:
+            meter.create_observable_gauge(
+                "fastredlock." + name.replace("_", "."),
+                [partial(self._gauged, name)],
+                unit,
+                text,
+            )
 
     # --- events -----------------------------------------------------------------------
 
@@ -359,6 +372,11 @@ class Telemetry(Observer):
                 if failures:
                     attributes["fastredlock.failure"] = failures[0]
                 yield Observation(count, attributes)
+
+    def _gauged(self, gauge: str, _: CallbackOptions) -> Iterable[Observation]:
+        for (name, *master), value in self._totals.gauges().items():
+            if name == gauge:
+                yield Observation(value, address(master[0]) if master else {})
 
 
 ALL: weakref.WeakSet[Telemetry] = weakref.WeakSet()

@@ -1,4 +1,4 @@
-"""The alerts of docs/observing.md: each fires where it should, and not before."""
+"""docs/alerts.yml and dashboard.json: each alert fires where it should."""
 
 from __future__ import annotations
 
@@ -27,11 +27,18 @@ from fastredlock.prometheus import Collector
 from fastredlock.testing import LocalMasters
 from tests.support.masters import stop
 from tests.support.proxy import Proxy
+from tests.support.waiting import wait_until
 
-from .documents import ROOT, blocks, rows
+from .documents import ROOT, rows
 
 PAGE = ROOT / "docs" / "observing.md"
-(RULES,) = blocks(PAGE, "yaml")
+RULES = (ROOT / "docs" / "alerts.yml").read_text("utf-8")
+DASHBOARD = json.loads((ROOT / "docs" / "dashboard.json").read_text("utf-8"))
+PANELS = [
+    target["expr"].replace("$__rate_interval", "5m")
+    for panel in DASHBOARD["panels"]
+    for target in panel["targets"]
+]
 ALERTS = dict(re.findall(r"- alert: (\w+).*\n +expr: (.+)\n", RULES))
 Scraped = dict[tuple[str, frozenset[tuple[str, str]]], float]
 GAUGES = {f"fastredlock_{name}" for name, _, _ in _GAUGES}
@@ -130,6 +137,12 @@ def meet_another_list(locks: FastRedlock, masters: LocalMasters) -> None:
         locks.ping()
 
 
+def refuse_writes(locks: FastRedlock, masters: LocalMasters) -> None:
+    with redis.Redis.from_url(masters.urls[0]) as server:
+        server.config_set("min-replicas-to-write", 1)
+    assert wait_until(lambda: not locks.ping(timeout=5)[0].votes)
+
+
 def drop_releases(locks: FastRedlock, masters: LocalMasters) -> None:
     stats = FastRedlock.stats
 
@@ -173,11 +186,13 @@ def use_the_validity_up(locks: FastRedlock, masters: LocalMasters) -> None:
 
 CAUSES: dict[str, tuple[Callable[[FastRedlock, LocalMasters], None], set[str]]] = {
     "LeaseLost": (lose, set()),
-    "NoQuorum": (fail, {"MasterFails", "NoConnection"}),
+    "NoQuorum": (fail, {"MasterFails", "NoConnection", "NoQuorumOfVotes"}),
     "ValidityUsedUp": (use_the_validity_up, set()),
     "MasterFails": (fail_one, {"NoConnection"}),
     "NoConnection": (fail_one, {"MasterFails"}),
     "Warned": (meet_another_list, set()),
+    "NoQuorumOfVotes": (fail, {"MasterFails", "NoConnection", "NoQuorum"}),
+    "NoVote": (refuse_writes, {"MasterFails"}),
     "ReleasesDropped": (drop_releases, set()),
     "MarginSmall": (cut_it_fine, set()),
     "Contended": (contend, set()),
@@ -225,6 +240,40 @@ def test_alert_when_its_cause_is_there_then_fires_and_not_before(
     assert fired(tmp_path, samples, HEALTHY_MINUTES - 1) == set()
     found = fired(tmp_path, samples, HEALTHY_MINUTES + BAD_MINUTES - 1)
     assert {*filter(None, [alert])} <= found <= {alert, *others}
+
+
+@needs_promtool
+def test_panel_when_locks_were_used_then_shows_something(tmp_path: Path) -> None:
+    registry = CollectorRegistry()
+    scrapes = []
+    with (
+        LocalMasters(3) as masters,
+        FastRedlock(masters.urls, observer=Collector(registry)) as locks,
+    ):
+        locks.connect()
+        for _ in range(3):
+            take(locks, masters)
+            scrapes.append(scrape(registry))
+    nothing = {"eval_time": "9m", "exp_samples": []}
+    asked = [nothing | {"expr": f"absent({each})"} for each in PANELS]
+    test = {"interval": "1m", "input_series": series(*scrapes)}
+    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m"}
+    text = json.dumps(tests | {"tests": [test | {"promql_expr_test": asked}]})
+    (tmp_path / "test.yml").write_text(text)
+    run = promtool(tmp_path, "test", "rules", "test.yml")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_dashboard_asks_for_every_metric() -> None:
+    endings = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
+    actual = {each.name + endings[each.type] for each in Collector(None).describe()}
+    assert {*re.findall(r"fastredlock_\w+", " ".join(PANELS))} == actual
+
+
+def test_page_says_what_to_do_about_every_alert() -> None:
+    cells = [row[0] for row in rows(PAGE, "## Prometheus")]
+    named = {name for cell in cells for name in re.findall(r"`([A-Z]\w+)`", cell)}
+    assert named == {*ALERTS}
 
 
 def test_table_names_every_metric() -> None:

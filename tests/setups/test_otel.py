@@ -23,6 +23,7 @@ from opentelemetry.trace import INVALID_SPAN, SpanKind, StatusCode, get_current_
 from fastredlock import FastRedlock, LeaseLostError, QuorumUnreachableError
 from fastredlock import asyncio as awaitable
 from fastredlock.otel import Telemetry, address, text_of
+from fastredlock.prometheus import GAUGES
 from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
@@ -227,6 +228,23 @@ def test_acquire_when_masters_are_down_then_its_span_and_metrics_say_so(
     assert all(failed[port] >= 1 for port in ports[:3])
     assert [failed[port] for port in ports[3:]] == [0, 0]
     assert len(exported.points("fastredlock.master.answers")) == 5
+    votes = {
+        point.attributes[server.SERVER_PORT]: point.value
+        for point in exported.points("fastredlock.master.votes")
+    }
+    assert [votes[port] for port in ports] == [0, 0, 0, 1, 1]
+
+
+def test_gauges_when_a_lease_is_held_then_are_those_of_prometheus(
+    observed: FastRedlock, exported: Exported
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    for name, _, labels in GAUGES:
+        points = exported.points(f"fastredlock.{name.replace('_', '.')}")
+        wanted = 0 if name == "master_warnings" else 1
+        assert [each.value for each in points] == [wanted] * (5 if labels else 1)
+    lease.release()
+    assert [each.value for each in exported.points("fastredlock.leases.held")] == [0]
 
 
 def test_metrics_when_locks_were_used_then_have_the_names_of_the_conventions(
