@@ -9,7 +9,7 @@ from typing_extensions import disjoint_base
 
 _T = TypeVar("_T")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
-_Keys: TypeAlias = bytes | tuple[bytes, ...] | Permits
+_Keys: TypeAlias = bytes | tuple[bytes, ...] | Permits | Shared
 _Work: TypeAlias = Round | Batch
 
 class ClosedError(ValueError): ...
@@ -79,6 +79,17 @@ class Scripts:
     keeps_queues: Final[bool]
     is_fencing: Final[bool]
     releases_natively: Final[bool]
+
+@final
+class Shared:
+    def __init__(self, resource: bytes) -> None: ...
+    name: Final[bytes]
+
+@final
+class SharedOf:
+    def __init__(self, encode: Callable[[str | bytes], bytes]) -> None: ...
+    def __call__(self, resource: str | bytes) -> Shared: ...
+    encode: Final[Callable[[str | bytes], bytes]]
 
 @final
 class Permits:
@@ -187,6 +198,7 @@ class Round:
     deadline_ns: Final[int]
     valid_until_ns: Final[int]
     fence: Final[int | None]
+    is_shared: Final[bool]
     may_hold: Final[int]
     electorate: Final[Electorate]
     generation: Final[int]

@@ -65,6 +65,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         on_lost: OnLost | None = None,
         linger: float | None = None,
         permits: int | None = None,
+        shared: bool = False,
         **unknown: Never,
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.

@@ -72,6 +72,7 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         on_lost: OnLost | None = None,
         linger: float | None = None,
         permits: int | None = None,
+        shared: bool = False,
         **unknown: Never,
     ) -> Lease | None:
         """Take the resource; return a Lease, or None if others held it all that time.
@@ -82,14 +83,16 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         validity up. Whatever leaves this call by exception is rolled back first.
         `keep_alive`: as of `Lease.keep_alive`, where the lease is renewed from now on;
         `on_lost(lease, error)` is called once, by another thread, where it is lost.
-        `permits`: take one slot of a semaphore of so many; see `semaphore`.
+        `permits`: take one slot of a semaphore of so many; see `semaphore`. `shared`:
+        beside others that share it; those without it have the resource alone.
         """
         if unknown:
             raise unexpected("acquire", unknown)
         keep, encode = None, encode_resource
-        if keep_alive or not (on_lost is None and linger is None and permits is None):
+        is_plain = on_lost is None and linger is None and permits is None
+        if keep_alive or shared is not False or not is_plain:
             given = self._driver, ttl, timeout, keep_alive, on_lost
-            ttl, _, encode, keep = wanted(*given, None, linger, permits)[:4]
+            ttl, _, encode, keep = wanted(*given, None, linger, permits, shared)[:4]
         call = AcquireCall(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.

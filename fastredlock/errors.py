@@ -147,7 +147,8 @@ class ReentryError(FastRedlockError):
     It would wait for itself. Use the lease of that block, take the resource in one
     place alone, or give `reentrant=True` to `lock`. Or that a call that blocks would
     wait for another task of the event loop that it stops: use
-    `fastredlock.asyncio.FastRedlock`. Attributes: `resource`, `held` (s since the
+    `fastredlock.asyncio.FastRedlock`. Or that it shares what it asks for alone
+    (`is_upgrade`). Attributes: `resource`, `held` (s since the
     block's lease was taken), `permits` (of a semaphore, else 0), `is_of_task`.
     """
 
@@ -157,12 +158,14 @@ class ReentryError(FastRedlockError):
         held: float,
         permits: int = 0,
         is_of_task: bool = False,
+        is_upgrade: bool = False,
     ) -> None:
-        super().__init__(resource, held, permits, is_of_task)
+        super().__init__(resource, held, permits, is_of_task, is_upgrade)
         self.resource = resource
         self.held = held
         self.permits = permits
         self.is_of_task = is_of_task
+        self.is_upgrade = is_upgrade
 
     def _text(self) -> str:
         if self.is_of_task:
@@ -171,6 +174,13 @@ class ReentryError(FastRedlockError):
                 "another task, or around the event loop of this thread, which would "
                 "stand still while this call waits; await "
                 "fastredlock.asyncio.FastRedlock, or call it by asyncio.to_thread()"
+            )
+        if self.is_upgrade:
+            return (
+                f"{printable(self.resource)}: shared for {self.held:.3f} s by this "
+                "caller itself, in a block that it has not left. A shared lock becomes "
+                "no exclusive one: two callers that try so wait for each other. Leave "
+                "the block first, and read again in the next"
             )
         if self.permits:
             return (

@@ -41,6 +41,7 @@ cdef enum:                   # the kinds of locks
     KIND_ONE                     # of one key
     KIND_SEVERAL                 # of all of several keys
     KIND_SLOT                    # of any slot of a semaphore: one key
+    KIND_SHARED                  # of one key, which others may read as well
     KINDS                        # how many there are
 
 cdef enum:                   # what is true of which kinds: a bit for each, from 0

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from .._core import DEFAULT_RESOURCE, DriverFields, LeaseFields, Permits
+from .._core import DEFAULT_RESOURCE, DriverFields, LeaseFields, Permits, Shared
 from .._options.keys import encode_resource
 from .._reports.log import warn_once
 from .._reports.votes import Resource
 from ..errors import LeaseLostError, ReentryError
 
-Key = bytes | tuple[bytes, ...] | Permits
+Key = bytes | tuple[bytes, ...] | Permits | Shared
 NOT_IN_BLOCK = (
     "this caller is in no block of it, or entered it in another context (contextvars): "
     "use the lease that entering it gave"
@@ -40,6 +40,8 @@ def keys_of(lease: LeaseFields) -> tuple[bytes, ...]:
 def keys_in(driver: DriverFields, key: Key) -> list[bytes]:
     """List the keys of an acquire; of a semaphore, those of all of its slots."""
     prefix = driver.settings.key_prefix
+    if isinstance(key, Shared):
+        key = key.name
     if isinstance(key, Permits):
         return [b"%s%s%d" % (prefix, key.name, at) for at in range(key.count)]
     return [prefix + each for each in (key if isinstance(key, tuple) else (key,))]
@@ -103,7 +105,8 @@ def refusal(driver: DriverFields, resource: Resource, key: Any) -> ReentryError 
     if lease is None:
         return None
     permits = key.count if isinstance(key, Permits) else 0
-    return ReentryError(resource, held_for(lease), permits, is_of_task)
+    is_upgrade = lease._round.is_shared and not isinstance(key, Shared)
+    return ReentryError(resource, held_for(lease), permits, is_of_task, is_upgrade)
 
 
 def holder_here(driver: DriverFields, key: Key) -> str:

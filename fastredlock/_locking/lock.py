@@ -16,6 +16,7 @@ from .._core import (
     BlockExit,
     LockFields,
     PermitsOf,
+    SharedOf,
     check_acquire,
     draw_fraction,
 )
@@ -28,10 +29,11 @@ from ..errors import (
     ConfigurationError,
     FastRedlockError,
     QuorumUnreachableError,
+    ReentryError,
     ValidityExhaustedError,
 )
 from .attempt import failure
-from .blocks import holder_here, own_block
+from .blocks import held_for, holder_here, own_block
 from .driver import BaseDriver, refuse_pickling
 from .lease import BaseLease
 from .wanted import Skip, Wanted
@@ -97,6 +99,8 @@ class BaseLock(LockFields):
             return None
         if ttl is not None:
             ttl = driver.settings.terms(ttl)  # or an error
+        if lease._round.is_shared and not isinstance(wanted.encode, SharedOf):
+            raise ReentryError(resource, held_for(lease), is_upgrade=True)
         made = lease._round.lease_state
         if wanted.keep is not None and (made is None or not made.was_kept):
             wanted.keep.begin(lease)

@@ -138,6 +138,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         reentrant: bool = False,
         skip: bool = False,
         linger: float | None = None,
+        shared: bool = False,
         **unknown: Never,
     ) -> AnyLock:
         """Return a context manager that holds the resource, or raises on entering.
@@ -153,12 +154,13 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         which is called with the arguments of the call. With `skip=True` a call that
         finds it taken after the `timeout` returns None. Left before `at_least` s are
         over, it stays taken. With asyncio, the task that runs the body is cancelled
-        where a kept lease is lost, and LeaseLostError leaves the block.
+        where a kept lease is lost, and LeaseLostError leaves the block. With
+        `shared=True` others that share it may hold it, too.
         """
         if unknown:
             raise unexpected("lock", unknown)
         given = self._driver, ttl, timeout, keep_alive, on_lost, at_least, linger
-        wants = wanted(*given, reentrant=reentrant, skip=skip)
+        wants = wanted(*given, None, shared, reentrant=reentrant, skip=skip)
         return self._new_lock(self._driver, resource, wants)
 
     def semaphore(

@@ -7,7 +7,7 @@ from enum import Enum
 from typing import Any, NamedTuple
 
 from .._core import DriverFields
-from .._options.keys import encode_resource, permits_of
+from .._options.keys import encode_resource, permits_of, shared_of
 from .._options.settings import checked_flag
 from ..errors import ConfigurationError, LeaseLostError
 from .keeper import KeepAlive
@@ -41,6 +41,7 @@ def wanted(
     at_least: float | None = None,
     linger: float | None = None,
     permits: int | None = None,
+    shared: bool = False,
     *,
     encode: Callable[..., Any] = encode_resource,
     reentrant: bool = False,
@@ -56,6 +57,8 @@ def wanted(
         if linger is not None:  # a slot that is idle here would be missing elsewhere
             raise ConfigurationError("linger beside permits: a slot does not linger")
         encode = permits_of(permits)
+    if shared is not False:
+        encode = shared_of(driver.settings, shared, linger, permits)
     is_of_one = at_least is not None and encode is encode_resource
     if is_of_one and driver.settings.terms(terms).idle_ns:
         raise ConfigurationError("at_least beside linger: give one of them")

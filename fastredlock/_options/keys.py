@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 from weakref import WeakSet
 
-from .._core import PermitsOf, TokenSource
+from .._core import PermitsOf, SharedOf, TokenSource
 from .._reports.votes import LONGEST_OWNER, printable
 from ..errors import ConfigurationError
 from .retry import refused, refused_type
@@ -104,6 +104,27 @@ def permits_of(permits: int) -> PermitsOf:
             f"permits={permits!r}: allowed is a whole number from 1 to {MOST_PERMITS}"
         )
     return PermitsOf(encode_slots, permits)
+
+
+SHARED = SharedOf(encode_resource)
+
+
+def shared_of(
+    settings: Any, shared: object, linger: float | None, permits: int | None
+) -> SharedOf:
+    """Return what makes the key of a lock that is shared, or raise."""
+    if shared is not True:
+        raise refused("shared", shared, "True or False")
+    beside = (
+        (settings.fencing and "fencing: readers have no numbers")
+        or (settings.token_source is None and "new_token")
+        or (settings.release_script is not None and "release_script")
+        or (linger is not None and "linger: it is for one process")
+        or (permits is not None and "permits: a slot is one caller's")
+    )
+    if beside:
+        raise ConfigurationError(f"shared=True beside {beside}")
+    return SHARED
 
 
 def encode_slots(resource: str | bytes) -> bytes:

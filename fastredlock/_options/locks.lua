@@ -12,7 +12,7 @@ function extend()
   local held=redis.call("get",KEYS[1]) if held==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return held and 0 or 2 end
 end
 
--- The value of a key, in a form that cannot be taken for a header of RESP, or fill
+-- The value of a key, of readers the one that stays longest, in a form that cannot be taken for a header of RESP, or fill
 -- memory: each line of it begins with "="; of a value too long for a token its length
 -- is returned, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
 -- refuses STRLEN, GET does. Last, how many processes wait in the queue at this master.
@@ -23,7 +23,11 @@ function inspect()
     shown = "#" .. size
   else
     local value = redis.pcall("get", KEYS[1])
-    if type(value) == "table" then return value end
+    if type(value) == "table" then
+  --@ readers
+      if not are_readers() then return value end
+      value = latest(1)
+    end
     shown = value and "=" .. string.gsub(value, "\n", "\n=")
   end
   local waiting = redis.pcall("zcount", "fastredlock:queue:" .. KEYS[1], "(-inf", "inf")
@@ -177,4 +181,87 @@ function marker()
     left = -3
   end
   return {left, marker}
+end
+
+-- Readers, who share a lock: in the key of the lock, as a sorted set: token -> the end of
+-- its own ttl (ms, by the server's clock). The key lives until the last of these, so SET
+-- NX is refused exactly as long as somebody reads. What changes the set drops the ends
+-- that are over, in the same step. Another sorted set than ours, whose expiry is not
+-- its largest score, is left alone. (A node that the key was moved to has other clocks.)
+local function readers()
+  local function latest(of)
+    return redis.call("zrange", KEYS[1], -1, -1, "withscores")[of]
+  end
+  local function are_readers()
+    if redis.pcall("type", KEYS[1]).ok ~= "zset" then return false end
+    local time, left = redis.call("time"), redis.call("pttl", KEYS[1])
+    local gone = time[1] * 1000 + math.floor(time[2] / 1000) + left
+    return left >= 0 and math.abs(gone - latest(2)) <= 1000
+  end
+  local function drop_expired()
+    local time = redis.call("time")
+    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    redis.call("zremrangebyscore", KEYS[1], "-inf", string.format("%.0f", now))
+    return now
+  end
+  local function expire_with_last()
+    local last = latest(2)
+    return not last or redis.pcall("pexpireat", KEYS[1], last)
+  end
+  local function read(token, ttl)
+    if are_readers() then
+      drop_expired()
+    elseif redis.call("exists", KEYS[1]) == 1 then
+      return 0
+    end
+    local time = redis.call("time")
+    local gone = time[1] * 1000 + math.floor(time[2] / 1000) + ttl
+    redis.call("zadd", KEYS[1], string.format("%.0f", gone), token)
+    local done = expire_with_last()
+    if done == 1 then return 1 end
+    redis.call("zrem", KEYS[1], token)
+    return done
+  end
+  local function find(token)
+    local found = redis.pcall("zscore", KEYS[1], token)
+    if type(found) ~= "table" then return found end
+    if string.find(found.err, "WRONGTYPE", 1, true) then return false end
+    return false, found
+  end
+  local function unread(token)
+    local found, refused = find(token)
+    if not found then return refused or 0 end
+    drop_expired()
+    local deleted = redis.call("zrem", KEYS[1], token)
+    expire_with_last()
+    return deleted
+  end
+end
+
+-- Returns 1; 0: the key is a lock's, or no lock. Sent again, it finds its own token.
+function acquire_shared()
+  --@ readers
+  return read(ARGV[1], ARGV[2])
+end
+
+-- Never brings one back: neither of a key that is gone, nor one whose end is over. As
+-- extend; 2: it is no reader any more.
+function extend_shared()
+  --@ readers
+  local found, refused = find(ARGV[1])
+  if refused then return refused end
+  if not found then
+    return redis.call("type", KEYS[1]).ok == "string" and 0 or 2
+  end
+  local now = drop_expired()
+  if tonumber(found) <= now then return 2 end
+  redis.call("zadd", KEYS[1], string.format("%.0f", now + ARGV[2]), ARGV[1])
+  local done = expire_with_last()
+  return done == 1 and 1 or done
+end
+
+-- The last one to go leaves no key.
+function release_shared()
+  --@ readers
+  return unread(ARGV[1])
 end

@@ -23,6 +23,11 @@
 -- their type alone change both keys: a lock may have their names. A process that comes,
 -- by ask_turn or take_turn, gets no further message.
 --
+-- The readers of a process, who share the lock (locks.lua), are another process in here,
+-- with an "r" behind its name, and a channel of their own. While somebody reads, the lock
+-- is free for them, and not for others: *free* is said of the first of the queue
+-- (`left_for`). Who reads passes the turn on to the next, if that one reads, too.
+--
 -- A host that is suspended leaves many of them in a row, and 50 ms are enough for all
 -- together. First, somebody has to notice: where the first has waited for 0.1 s, and
 -- may be gone, the last four of the queue are asked to look in 50 ms. (Where all four
@@ -56,6 +61,21 @@ local function notify()
   local function come(process)
     if is_notified(process) then redis.pcall("zrem", turn, process) end
   end
+  local function is_read() return redis.pcall("type", key).ok == "zset" end
+  local function reads(process) return string.sub(process, -1) == "r" end
+  local function left_for(first)
+    if first and reads(first) and is_read() then return -2 end
+    return redis.call("pttl", key)
+  end
+  local function drop_gone(asks)
+    for _ = 1, 100 do
+      local first = redis.call("zrange", queue, 0, 0)[1]
+      if not first or first == asks then break end
+      local heard = redis.pcall("pubsub", "numsub", "fastredlock:waiter:" .. first)
+      if heard[2] ~= 0 and not is_late(first) then break end
+      redis.pcall("zrem", queue, first)
+    end
+  end
   local function notify(asks)
     local has_passed = false
     for _ = 1, 100 do
@@ -63,7 +83,7 @@ local function notify()
       local first, heard = head[1], 0
       if not first or first == ">" then return false end
       local late = is_late(first)
-      if first == asks then return false end
+      if first == asks or not reads(first) and is_read() then return false end
       if first ~= leaving and not late then
         heard = redis.pcall("publish", "fastredlock:waiter:" .. first, key)
       end
@@ -210,7 +230,7 @@ function ask_turn()
       expiries[i] = ms < 0 and math.huge or ms
     end
   else
-    left = redis.call("pttl", key)
+    left = left_for(redis.call("zrange", queue, 0, 0)[1])
     if left ~= -2 then recall() end
   end
   local head = redis.call("zrange", queue, 0, 0)[1]
@@ -230,13 +250,8 @@ function ask_turn()
       whose = 1
     end
   elseif how == "0" then
-    for _ = 1, 100 do
-      head = redis.call("zrange", queue, 0, 0)[1]
-      if head == ARGV[1] then break end
-      local heard = redis.pcall("pubsub", "numsub", "fastredlock:waiter:" .. head)
-      if heard[2] ~= 0 and not is_late(head) then break end
-      redis.pcall("zrem", queue, head)
-    end
+    drop_gone(ARGV[1])
+    if not permits and is_read() then notify() end
   end
   local count = whose == 1 and redis.call("zcard", queue) or 0
   local place = redis.call("zrank", queue, ARGV[1]) or 0
@@ -318,10 +333,64 @@ function leave_queue()
   --@ notify_next
   --@ recall
   recall()
+  local is_first = redis.pcall("zrange", queue, 0, 0)[1] == ARGV[1]
   redis.pcall("zrem", queue, ARGV[1])
-  if is_notified(ARGV[1]) then
+  if is_notified(ARGV[1]) or is_first and is_read() then
     come(ARGV[1])
     notify()
   end
   return 1
+end
+
+-- As take_turn, of a reader. Also of a first try, which is no process's, "": a reader
+-- whom others let in would pass by all that wait, so somebody in the queue refuses it.
+function take_turn_shared()
+  --@ notify_next
+  --@ readers
+  local time = redis.call("time")
+  local now = time[1] * 1000000 + time[2]
+  local head = redis.pcall("zrange", queue, 0, 0, "withscores")
+  local moved = head[1] == ">" and 4 or 0
+  if moved == 0 and head[1] and head[1] ~= ARGV[3] then
+    local ticket = now - ARGV[4]
+    local entered = redis.pcall("zscore", queue, ARGV[3]) or ticket
+    if tonumber(head[2]) < math.min(tonumber(entered), ticket) then
+      come(ARGV[3])
+      drop_gone(ARGV[3])
+      if left_for(redis.call("zrange", queue, 0, 0)[1]) == -2 then notify() end
+      if redis.call("exists", queue) == 1 then return 2 end
+    end
+  end
+  local done = read(ARGV[1], ARGV[2])
+  if done ~= 1 then
+    come(ARGV[3])
+    return done == 0 and moved or done
+  end
+  forget()
+  if moved == 4 then return 5 end
+  if ARGV[5] == "-1" then
+    redis.pcall("zrem", queue, ARGV[3])
+  else
+    redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
+    if redis.pcall("pexpire", queue, 60000) ~= 1 then
+      redis.pcall("zrem", queue, ARGV[3])
+    end
+  end
+  if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
+  notify()
+  return 1
+end
+
+-- As release_and_notify, of a reader.
+function release_shared_and_notify()
+  local key, name, leaving = KEYS[1], KEYS[1], ARGV[2]
+  --@ readers
+  local deleted = unread(ARGV[1])
+  if type(deleted) == "table" then return deleted end
+  if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
+  --@ notify
+  if leaving then redis.pcall("zrem", queue, leaving) end
+  if is_moved() then return 4 + deleted end
+  if notify() then return 3 - deleted end
+  return deleted
 end

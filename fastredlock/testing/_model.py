@@ -12,7 +12,7 @@ script: behind it the script must go on (redis/src/script.c, SCRIPT_WRITE_DIRTY)
 
 from __future__ import annotations
 
-from bisect import bisect_left, insort
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable
 from functools import cache
 from math import inf
@@ -132,9 +132,9 @@ class Keyspace:
     """
 
     NAMES = (
-        *("exists", "pttl", "pexpire", "get", "strlen", "set", "zadd", "zrem"),
-        *("zremrangebyrank", "zcount", "zscore", "zcard", "zrank", "zrange"),
-        *("time", "publish", "pubsub"),
+        *("exists", "type", "pttl", "pexpire", "pexpireat", "get", "strlen", "set"),
+        *("zadd", "zrem", "zremrangebyrank", "zremrangebyscore", "zcount", "zscore"),
+        *("zcard", "zrank", "zrange", "time", "publish", "pubsub"),
     )
 
     def __init__(self) -> None:
@@ -190,6 +190,11 @@ class Keyspace:
     def exists(self, *keys: bytes) -> int:
         return sum(self.value(key) is not None for key in keys)
 
+    def type(self, key: bytes) -> dict[bytes, bytes]:
+        value = self.value(key)
+        kind = b"string" if isinstance(value, bytes) else b"zset"
+        return {b"ok": b"none" if value is None else kind}  # as Lua has a status
+
     def delete(self, key: bytes) -> int:
         self.check_write(needs_memory=False)
         existed = self.exists(key)
@@ -209,6 +214,9 @@ class Keyspace:
             return 0
         self._entries[key] = value, self._gone_us(int(ttl_ms))
         return 1
+
+    def pexpireat(self, key: bytes, gone_ms: Word) -> int:
+        return self.pexpire(key, int(gone_ms) - self.now_us // 1000)
 
     # --- strings ----------------------------------------------------------------------
 
@@ -275,6 +283,11 @@ class Keyspace:
         if not members:
             self.drop(key)
         return len(found)
+
+    def zremrangebyscore(self, key: bytes, low: bytes, high: Word) -> int:
+        """ZREMRANGEBYSCORE key -inf high, and no other range."""
+        above = bisect_right(self._set(key).order, (float(high), b"\xff"))
+        return self.zremrangebyrank(key, 0, above - 1) if above else 0
 
     def zcount(self, key: bytes, low: bytes, high: bytes) -> int:
         """ZCOUNT key (-inf inf, and no other range."""
@@ -364,7 +377,7 @@ class Lua:
             if command is None:
                 raise ReplyError(UNKNOWN)
             reply = command(*words)
-            if type(reply) is list:
+            if type(reply) in (list, dict):
                 return lua.table_from(reply)
             return False if reply is None else reply
 

@@ -376,16 +376,16 @@ def acquire_in_c(type lease_type not None, encode, wanted):
         def acquire(
             LocksFields self not None, resource=default_resource, *, ttl=None,
             timeout=None, keep_alive=False, on_lost=None, linger=None, permits=None,
-            **unknown,
+            shared=False, **unknown,
         ):
             if unknown:
                 method(self, **unknown)
             keep, encoding = None, encode
-            if keep_alive or not (
+            if keep_alive or shared is not False or not (
                 on_lost is None and linger is None and permits is None
             ):
                 given = self._driver, ttl, timeout, keep_alive, on_lost, None, linger
-                ttl, _, encoding, keep = wanted(*given, permits)[:4]
+                ttl, _, encoding, keep = wanted(*given, permits, shared)[:4]
             return AcquireCall(
                 self._driver, lease_type, resource, ttl, timeout, encoding, keep
             )
@@ -533,4 +533,6 @@ cdef object first_try_key(object resource, object encode):
         memmem(<const char *>key, len(key), b"fastredlock:", 12) != NULL
     ):
         return encode(resource)
+    if type(encode) is SharedOf:
+        return Shared(key)
     return Permits(key, (<PermitsOf>encode).count) if type(encode) is PermitsOf else key

@@ -212,7 +212,7 @@ cdef class QueueByHand:
     cdef int64_t last_number
 
     def __cinit__(self):
-        self.queue = wait_queue_new(b"", 0)
+        self.queue = wait_queue_new(b"", b"", b"", 0)
 
     @property
     def state(self):

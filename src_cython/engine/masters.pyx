@@ -25,6 +25,8 @@ cdef inline object engine_keys(Engine self, object keys):
     cdef bint is_semaphore = type(keys) is Permits
     if is_semaphore:
         keys = (<Permits>keys).name
+    elif type(keys) is Shared:
+        keys = (<Shared>keys).name
     # With tokens of the caller it may be the name of another library's lock.
     if self.has_slots and (is_semaphore or self.token_uses is None):
         keys = routes_name(keys) if type(keys) is bytes else (
@@ -54,6 +56,8 @@ cdef Round engine_new_round(
         return round_of_slots(
             operation, name, (<Permits>keys).count, token, terms, self.electorate
         )
+    if type(keys) is Shared:
+        return round_of_shared(operation, name, token, terms, self.electorate)
     if terms.idle_ns and operation == OPERATION_ACQUIRE:
         token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
     return round_new(operation, name, token, terms, self.electorate)
@@ -84,6 +88,7 @@ cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -
     name = engine_keys(self, keys)
     return (
         name in self.queues.by_resource
+        or type(keys) is Shared and READERS + <bytes>name in self.queues.by_resource
         or wait_queues_are_until(self.queues.contended_ns, name, now_ns)
         or type(keys) is Permits and engine_has_no_slot(self, <Permits>keys, now_ns)
     )

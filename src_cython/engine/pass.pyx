@@ -27,6 +27,8 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             # lease's that was handed on: it is sent as it is.)
             if round.token is HANDED_ON and self.token_source is not None:
                 round.token = tokens_draw(self.token_source)
+            if round.kind == KIND_SHARED:
+                turns_start_reader(self, round, now_ns)
             if self.scripts.is_fencing:
                 engine_propose_fence(self, round, now_ns)
             if round.terms.idle_ns:      # an asker may have another gate than we

@@ -61,7 +61,9 @@ cdef class Connection:
     cdef list asked                  # or was, for each EXISTS: who waits for these?
     cdef list awaited                # those for which somebody does, or may
     cdef int64_t asks_from_ns        # it was late with that: until then no release asks
-    cdef bint is_subscribed          # this connection is, to our channel
+    cdef bint is_subscribed          # this connection is, to our channel;
+    cdef bint reads                  # ...and to that of our readers
+    cdef bint knows_shared           # it was sent the scripts of shared locks
     cdef Slowness slowness
     cdef list lost_ids               # of those that ended with replies outstanding
     cdef str lost_run_id             # ...of the server with this run id
@@ -797,7 +799,7 @@ cdef int connection_on_ready(
     self.node_id = handshake.node_id
     self.may_eval = "EVAL" not in handshake.rights.refused
     self.may_queue = handshake.speaks_resp3 and not handshake.is_native_alone
-    self.is_subscribed = False
+    self.is_subscribed = self.reads = self.knows_shared = False
     self.released, self.asked, self.asks_from_ns = [], [], 0
     self.native = handshake.native
     self.native_is_proven = self.is_native_alone = handshake.is_native_alone

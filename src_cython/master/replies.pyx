@@ -80,13 +80,28 @@ cdef bytes QUEUE = b"fastredlock:queue:"
 cdef str QUEUE_NAMES = "~fastredlock:* &fastredlock:*"
 
 
+cdef bint connection_is_subscribed(Connection self, bytes waiter) noexcept:
+    return self.reads if waiter.endswith(AS_READER) else self.is_subscribed
+
+
 cdef int connection_subscribe(Connection self, bytes waiter, int64_t now_ns) except -1:
     # Once for each connection, when it first waits there.
-    if self.is_subscribed:
+    cdef bint reads = waiter.endswith(AS_READER)
+    if connection_is_subscribed(self, waiter):
         return 0
     words = (b"SUBSCRIBE", self.master.scripts.name_prefix + CHANNEL + waiter)
-    self.is_subscribed = True
+    self.reads |= reads
+    self.is_subscribed |= not reads
     return connection_ask(self, ENTRY_SUBSCRIBE, words, now_ns)
+
+
+cdef bytes connection_turn_of(object channel, bytes text):
+    # Of readers, who have a channel of their own, the name of their queue here.
+    if type(channel) is not bytes or not (<bytes>channel).endswith(AS_READER):
+        return text
+    if text[:1] == b"~" or text[:1] == b"?":
+        return text[:1] + READERS + text[1:]
+    return READERS + text
 
 
 cdef int connection_on_push(Connection self, object push, int64_t now_ns) except -1:
@@ -95,7 +110,7 @@ cdef int connection_on_push(Connection self, object push, int64_t now_ns) except
         return 0
     if push[0] == b"message" and type(push[2]) is bytes:
         if nodes_are_told(self, push[2]):
-            self.master.turns.append(push[2])
+            self.master.turns.append(connection_turn_of(push[1], push[2]))
     elif push[0] == b"subscribe" and self.in_flight.count:
         if self.in_flight.entries[self.in_flight.first].purpose != ENTRY_SUBSCRIBE:
             return connection_on_lost(self, "confirms what nobody asked for", now_ns)
@@ -141,7 +156,7 @@ cdef int connection_on_turn_lost(
     if round.operation_code != OPERATION_ACQUIRE:
         return 0
     script = scripts_of(self.master.scripts, OPERATION_ACQUIRE, round.kind, ROLE_GATE)
-    self.master.turns.append(round.resource)
+    self.master.turns.append(round_entry(round))
     return connection_ask(self, ENTRY_LOAD, (b"SCRIPT", b"LOAD", script.source), now_ns)
 
 
@@ -303,7 +318,11 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         elif vote == VOTE_TAKEN and round.verdict_code == VERDICT_WON and (
             round.operation_code == OPERATION_ACQUIRE
         ):
-            self.master.turns.append(round_queue(round))      # our entry stays (pushes)
+            self.master.turns.append(round_entry(round))      # our entry stays (pushes)
+        elif at_gate == GATE_SET_FIRST and round.kind == KIND_SHARED and (
+            round.verdict_code == VERDICT_WON
+        ):
+            self.master.turns.append(round_entry(round))
     if round.fencing is not None and vote == VOTE_GRANTED:
         fencing_on_granted(round, self.vote, entry.form == FORM_FENCE, reply)
     detail = None

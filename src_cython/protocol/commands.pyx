@@ -65,19 +65,29 @@ cdef tuple ROWS = (
         ("acquire_again", REPLY_OF_SCRIPT), ("take_turn", REPLY_OF_TAKE_TURN)),
     (OPERATION_ACQUIRE, (KIND_SEVERAL,), ("acquire_all", REPLY_OF_SCRIPT),
         ("acquire_again", REPLY_OF_SCRIPT)),
+    (OPERATION_ACQUIRE, (KIND_SHARED,), ("acquire_shared", REPLY_OF_SCRIPT),
+        ("acquire_shared", REPLY_OF_SCRIPT), ("take_turn_shared", REPLY_OF_TAKE_TURN)),
+    (OPERATION_EXTEND, (KIND_SHARED,), ("extend_shared", REPLY_OF_EXTEND)),
+    (OPERATION_RELEASE, (KIND_SHARED,), ("release_shared", REPLY_OF_SCRIPT),
+        ("release_shared", REPLY_OF_SCRIPT),
+        ("release_shared_and_notify", REPLY_OF_NOTIFY)),
     (OPERATION_EXTEND, (KIND_ONE, KIND_SLOT), ("extend", REPLY_OF_EXTEND)),
     (OPERATION_EXTEND, (KIND_SEVERAL,), ("extend_all", REPLY_OF_EXTEND)),
     (OPERATION_RELEASE, (KIND_ONE, KIND_SLOT), ("release", REPLY_OF_SCRIPT),
         ("release", REPLY_OF_SCRIPT), ("release_and_notify", REPLY_OF_NOTIFY)),
     (OPERATION_RELEASE, (KIND_SEVERAL,), ("release_all", REPLY_OF_SCRIPT)),
-    (OPERATION_INSPECT, (KIND_ONE,), ("inspect", REPLY_OF_INSPECT)),
+    (OPERATION_INSPECT, (KIND_ONE, KIND_SHARED), ("inspect", REPLY_OF_INSPECT)),
     (OPERATION_INSPECT, (KIND_SLOT,), ("look", REPLY_OF_LOOK)),
     (OPERATION_PING, (KIND_ONE,), ("SET", REPLY_OF_SET)),
     (OPERATION_ASK_TURN, (KIND_ONE,), ("ask_turn", REPLY_OF_ASK_TURN)),
     (OPERATION_LEAVE_QUEUE, (KIND_ONE,), ("leave_queue", REPLY_OF_SCRIPT)),
 )
 cdef set FOR_QUEUES = {"ask_turn", "leave_queue", "take_turn", "release_and_notify"}
-cdef tuple UNLOADED = ("acquire_again", "look")      # rare: not by the handshake
+cdef tuple SHARED_SCRIPTS = (      # by the first reader of a connection (turns)
+    "acquire_shared", "extend_shared", "release_shared", "take_turn_shared",
+    "release_shared_and_notify",
+)
+cdef tuple UNLOADED = ("acquire_again", "look", *SHARED_SCRIPTS)      # at first
 
 # The replies of ROWS, to be looked up without Python objects.
 cdef uint8_t replies_of[OPERATIONS][KINDS][ROLES]
@@ -266,6 +276,8 @@ cdef int command_of_gate(
         if round.fencing is not None:
             arguments += fencing_proposal(<Fencing>round.fencing)
     elif round.our_entry != OUR_ENTRY_AS_IS:
+        if round.kind == KIND_SHARED:
+            leaving = (<bytes>leaving[0] + AS_READER,)
         arguments = leaving if round.our_entry >= OUR_ENTRY_LEAVES else (b"",)
     return command_script(
         out, scripts_of(scripts, round.operation_code, round.kind, ROLE_GATE),

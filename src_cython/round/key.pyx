@@ -1,4 +1,53 @@
-# What is locked beside plain keys, which are bytes: the slots of a semaphore.
+# What is locked beside plain keys, which are bytes: a lock that readers share, and the
+# slots of a semaphore.
+
+# --- shared ---------------------------------------------------------------------------
+# A lock that its readers share. Pure.
+#
+# Each has its own token and ttl in the lock's key (_options/locks.lua). In here they
+# differ by the kind of their round, for which the table of commands has other scripts;
+# and those that wait have a queue of their own, as if they were another process: its
+# name at the gate has an "r" behind it, so it has another channel, and their queue's
+# name here a mark in front.
+
+cdef bytes AS_READER = b"r"                       # no name of a process ends so
+cdef bytes READERS = b"fastredlock:readers:"      # no resource has such a name
+
+
+@cython.final
+cdef class Shared:
+    """A lock that is shared, in the place of a key."""
+
+    cdef readonly bytes name
+
+    def __init__(self, bytes resource not None):
+        self.name = resource
+
+    def __eq__(self, other):
+        return type(other) is Shared and self.name == (<Shared>other).name
+
+    def __hash__(self):
+        return hash(self.name)
+
+
+@cython.final
+cdef class SharedOf:
+    """Make a Shared of a resource, whose key `encode` returns."""
+
+    cdef readonly object encode
+
+    def __init__(self, encode not None):
+        self.encode = encode
+
+    def __call__(self, resource):
+        """Return the Shared of the resource."""
+        return Shared(self.encode(resource))
+
+
+cdef inline bytes round_entry(Round self):
+    # The name of the queue in this process in which it waits.
+    return READERS + self.resource if self.kind == KIND_SHARED else round_queue(self)
+
 
 # --- slots ----------------------------------------------------------------------------
 # The slots of a semaphore: k keys, each an ordinary lock. Pure.

@@ -152,6 +152,11 @@ cdef class Round:
         return round_slot(self)
 
     @property
+    def is_shared(self):
+        """Whether others may read as well."""
+        return self.kind == KIND_SHARED
+
+    @property
     def fence(self):
         """The number of this grant, once it is won; None: without fencing."""
         return None if self.fencing is None else self.fencing.fence or None
@@ -198,12 +203,12 @@ cdef class Round:
     @property
     def has_turn(self):
         """Whether it waited in a queue, or was to."""
-        return self.turn is not None
+        return self.turn is not None and self.turn.until_ns != 0
 
     @property
     def keeps_turn(self):
         """Whether the gate had set the key of this round, which was lost elsewhere."""
-        return self.turn is not None and self.verdict_code == VERDICT_TAKEN and (
+        return self.has_turn and self.verdict_code == VERDICT_TAKEN and (
             self.turn.gate_reply in (GATE_SET, GATE_SET_FIRST)
         )
 
@@ -281,6 +286,15 @@ cdef Round round_of_slots(
     cdef Round self = round_new(operation, name, token, terms, electorate)
     self.kind = KIND_SLOT
     self.permits = permits
+    return self
+
+
+cdef Round round_of_shared(
+    int operation, bytes key, bytes token, Terms terms, Electorate electorate
+):
+    # Of a reader, of whom there may be more.
+    cdef Round self = round_new(operation, key, token, terms, electorate)
+    self.kind = KIND_SHARED
     return self
 
 
@@ -434,8 +448,9 @@ cdef size_t round_size(Round self) noexcept:
 # its answer. (The caller of a release waits a little longer where it had to be
 # repeated, or the gate is asked whether anybody waits: waiting/turns.)
 #
-# A verdict never changes, with one exception: `round_confirm` turns WON into TOO_LATE
-# when the validity ran out before the return to the caller (a paused process). After
+# A verdict never changes, with two exceptions: `round_confirm` turns WON into TOO_LATE
+# when the validity ran out before the return to the caller (a paused process), and
+# `round_give_way` into TAKEN, of a reader that is held until its gate replies. After
 # the verdict, answers that come late still count, where the master is PENDING, SILENT,
 # or FAILED without an answer (as is one of a release that was deferred to the next
 # connection): a lease gains a vote, and no decision depends on it. A second
@@ -764,9 +779,15 @@ cdef void round_judge(Round self, int64_t now_ns) noexcept:
 
 
 cdef inline void round_close(Round self, int verdict, int64_t now_ns) noexcept:
-    # The gate: the only place that gives a verdict; round_confirm alone takes WON back.
+    # The gate: the only place that gives a verdict; round_confirm and round_give_way
+    # alone take WON back.
     self.verdict_code = verdict
     self.closed_ns = now_ns
+
+
+cdef void round_give_way(Round self) noexcept:
+    # A reader's, whose gate refuses it behind a quorum: nobody has learnt its verdict.
+    self.verdict_code = VERDICT_TAKEN
 
 
 cdef int round_wanted(Round self) noexcept:

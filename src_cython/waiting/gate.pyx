@@ -76,7 +76,7 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
     if release.keys is not None:
         return 0
     resource = round_queue(release)
-    queue = self.queues.by_resource.get(resource)
+    queue = self.queues.by_resource.get(round_entry(release))
     gate = gate_master(self, resource, now_ns)
     our_entry = OUR_ENTRY_LEAVES
     if queue is not None:
@@ -94,12 +94,12 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
 
 
 cdef int gate_send(
-    Engine self, int operation, bytes resource, Turn turn, Terms terms, int gate,
-    bint by_source, int64_t now_ns,
+    Engine self, int operation, bytes resource, bytes waiter, Turn turn, Terms terms,
+    int gate, bint by_source, int64_t now_ns,
 ) except -1:
     # A round that goes to the gate alone. Nobody else can make one.
     cdef Round round = round_new(
-        operation, resource, self.queues.waiter, terms, self.electorate
+        operation, resource, waiter, terms, self.electorate
     )
     turn.is_open = True
     round_wait_in_turn(round, turn)
@@ -189,7 +189,7 @@ cdef int gate_do(Engine self, WaitQueue queue, int action, int64_t now_ns) excep
     if action == DO_TRY:
         return gate_try(self, queue, now_ns)
     if action == DO_LEAVE:
-        return gate_leave_queue(self, queue.resource, queue.gate, now_ns)
+        return gate_leave_queue(self, queue.entry, queue.gate, now_ns)
     if action == DO_LOOK_SOON:
         return gate_set_due(self, queue, now_ns + SOON_NS)
     if action == DO_LOOK_LATER:
@@ -209,7 +209,7 @@ cdef int gate_open_waiting(Engine self, Round round, int64_t now_ns) except -1:
     queue.slot = -1
     queue.freed = []      # what the gate notified us of before
     if gate >= 0:
-        turn_set_arguments(turn, round, next, self.queues.waiter, now_ns)
+        turn_set_arguments(turn, round, next, queue.waiter, now_ns)
     gate_set(self, queue, gate, now_ns)
     gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     gate_opened(self, round, now_ns)
@@ -287,8 +287,8 @@ cdef int gate_forget_queue(Engine self, WaitQueue queue) except -1:
     # there may be another one of this resource, with others in it.
     if queue.state == QUEUE_AWAY and len(queue.rounds) == 0:
         queue.due_ns = NEVER_NS
-        if self.queues.by_resource.get(queue.resource) is queue:
-            del self.queues.by_resource[queue.resource]
+        if self.queues.by_resource.get(queue.entry) is queue:
+            del self.queues.by_resource[queue.entry]
 
 
 cdef int gate_set(
@@ -300,16 +300,18 @@ cdef int gate_set(
     if left != gate:
         queue.free_ns = 0
         if wait_queue_on(queue, EVENT_ELSEWHERE) == DO_LEAVE:
-            gate_leave_queue(self, queue.resource, left, now_ns)
+            gate_leave_queue(self, queue.entry, left, now_ns)
 
 
 cdef int gate_leave_queue(
-    Engine self, bytes resource, int gate, int64_t now_ns, bint by_source=True
+    Engine self, bytes entry, int gate, int64_t now_ns, bint by_source=True
 ) except -1:
     # A turn that was ours is passed on. By source: nobody may read NOSCRIPT.
+    cdef bytes resource = entry.removeprefix(READERS)
     if gate >= 0 and gate_connection(self, gate, resource).state_code == MASTER_READY:
         gate_send(
-            self, OPERATION_LEAVE_QUEUE, resource, turn_new(now_ns, False),
+            self, OPERATION_LEAVE_QUEUE, resource,
+            wait_queues_waiter(self.queues, entry), turn_new(now_ns, False),
             LEAVE_TERMS, gate, by_source, now_ns,
         )
 
@@ -431,10 +433,11 @@ cdef int gate_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     wait_queue_on(queue, EVENT_ASKED)
     gate_set_due(self, queue, now_ns + ASK_AGAIN_NS)
     connection_subscribe(
-        gate_connection(self, gate, queue.resource), self.queues.waiter, now_ns
+        gate_connection(self, gate, queue.resource), queue.waiter, now_ns
     )
     return gate_send(
-        self, OPERATION_ASK_TURN, queue.resource, turn, head.terms, gate, False, now_ns
+        self, OPERATION_ASK_TURN, queue.resource, queue.waiter, turn, head.terms, gate,
+        False, now_ns,
     )
 
 
@@ -451,7 +454,7 @@ cdef int gate_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -
 
 cdef WaitQueue gate_end_stay(Engine self, Round release, int64_t now_ns):
     # Before a release that is sent: those who came in the stay enter the queue there.
-    cdef WaitQueue queue = self.queues.by_resource.get(round_queue(release))
+    cdef WaitQueue queue = self.queues.by_resource.get(round_entry(release))
     if queue is not None and queue.stay_until_ns != 0:
         queue.stay_until_ns = 0
         if queue.rounds:
@@ -464,7 +467,9 @@ cdef tuple gate_question_arguments(
 ):
     cdef Round head = wait_queue_head(queue)
     cdef bytes how = (
-        FIRST_QUESTION if not gate_connection(self, gate, queue.resource).is_subscribed
+        FIRST_QUESTION if not connection_is_subscribed(
+            gate_connection(self, gate, queue.resource), queue.waiter
+        )
         else MOVING if gate_may_mark(self, gate, queue.resource)
         else PAUSED_ENTRY if turn_is_paused(head.turn)
         else SAME_ENTRY if wait_queue_is_known(queue) and queue.gate == gate
@@ -605,11 +610,12 @@ cdef int gate_on_moved(
 ) except -1:
     # The gate has replied that the queue is not there. Nor is our entry: who waits goes
     # to the next; an open turn goes on.
-    cdef WaitQueue queue = self.queues.by_resource.get(resource)
+    cdef WaitQueue queue
     wait_queues_on_moved(self.queues, resource, gate, until_ns, now_ns)
-    if queue is None or queue.gate != gate:
-        return 0
-    queue.gate = -1
-    if wait_queue_on(queue, EVENT_MOVED) != DO_ASK or not queue.rounds:
-        return 0
-    return gate_ask(self, queue, now_ns)
+    for entry in (resource, READERS + resource):
+        queue = self.queues.by_resource.get(entry)
+        if queue is None or queue.gate != gate:
+            continue
+        queue.gate = -1
+        if wait_queue_on(queue, EVENT_MOVED) == DO_ASK and queue.rounds:
+            gate_ask(self, queue, now_ns)

@@ -139,6 +139,7 @@ cdef bint idle_is_allowed(Engine self, Round grant, int64_t now_ns) except -1:
         and set_has(grant.granted | round_pending(grant), gate)
         and gate_connection(self, gate, grant.resource).is_subscribed
         and grant.resource not in self.queues.by_resource
+        and READERS + grant.resource not in self.queues.by_resource
         and not wait_queues_are_until(self.queues.contended_ns, grant.resource, now_ns)
         and idle_until_ns(grant, now_ns) != 0
     )

@@ -141,6 +141,8 @@ cdef class Due:
 @cython.internal
 cdef class WaitQueue(Due):
     cdef bytes resource
+    cdef bytes entry             # its name here: of readers, with a mark (round/key)
+    cdef bytes waiter            # the name of those in it, at the gate
     cdef list rounds             # that wait, by the time since when
     cdef int state               # changed by wait_queue_on alone
     cdef Round trying            # the round that is under way, or None
@@ -155,9 +157,13 @@ cdef class WaitQueue(Due):
     cdef list freed              # ...others, while one is under way
 
 
-cdef WaitQueue wait_queue_new(bytes resource, int64_t now_ns):
+cdef WaitQueue wait_queue_new(
+    bytes resource, bytes entry, bytes waiter, int64_t now_ns
+):
     cdef WaitQueue self = WaitQueue.__new__(WaitQueue)
     self.resource = resource
+    self.entry = entry
+    self.waiter = waiter
     self.tried_ns = now_ns
     self.rounds = []
     self.gate = self.slot = -1
@@ -264,7 +270,8 @@ cdef inline int64_t wait_queue_number(WaitQueue self) noexcept:
 
 
 # --- wait queues ----------------------------------------------------------------------
-# All queues of one process, by resource, and when something is due in them. Pure.
+# All queues of one process, by their names here, and when something is due in them.
+# Pure.
 #
 # `due` is a heap of times. An entry that does not count any more (the queue was set to
 # another time, the round is open) stays until its time, or until most are such.
@@ -305,6 +312,11 @@ cdef WaitQueues wait_queues_new(bytes waiter):
     self.moved = {}
     self.slots = {}
     return self
+
+
+cdef bytes wait_queues_waiter(WaitQueues self, bytes entry):
+    # The name at the gate of those that wait in this queue.
+    return self.waiter + AS_READER if entry.startswith(READERS) else self.waiter
 
 
 cdef bint wait_queues_are_until(dict until_ns, object key, int64_t now_ns) except -1:
@@ -450,6 +462,14 @@ cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
 cdef bytes round_ttl(Round self):
     # In ms, as an argument of a script; 0: the key does not expire.
     return decimal_bytes(self.terms.ttl_ms if self.terms.has_expiry else 0)
+
+
+cdef Turn turn_of_first_try(Round round):
+    # Of a reader's that has not waited: its gate refuses it where somebody waits.
+    cdef Turn self = turn_new(0, False, 0)
+    self.is_open = self.is_probe = True
+    self.arguments = (round_ttl(round), b"", b"0", b"-1")
+    return self
 
 
 cdef int turn_set_arguments(

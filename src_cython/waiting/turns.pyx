@@ -25,7 +25,7 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     if release.operation_code != OPERATION_RELEASE or self.is_closed or not (
         is_asked or round_pending(release)
     ):
-        return False
+        return release.kind == KIND_SHARED and turns_hold_reader(self, release, now_ns)
     if is_asked or release.gate >= 0 and (
         set_has(round_pending(release), release.gate)
         and native_replaces(release, self.scripts)
@@ -51,6 +51,35 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
     if is_asked:
         turns_notify(self, release, release.gate, now_ns)
     return False
+
+
+cdef bint turns_hold_reader(Engine self, Round round, int64_t now_ns) except -1:
+    # Whether one that a quorum let in waits for its gate, which may know of somebody
+    # that waits: then it gives way, or readers that only try would starve a writer. A
+    # late gate is not waited for, as by a release.
+    cdef Connection gate
+    cdef int64_t until_ns
+    if round.operation_code != OPERATION_ACQUIRE or round.gate < 0 or (
+        round.verdict_code != VERDICT_WON
+    ):
+        return False
+    if round_is_refused(round):
+        round_give_way(round)
+        return False
+    gate = gate_connection(self, round.gate, round.resource)
+    if gate.state_code != MASTER_READY or now_ns < gate.asks_from_ns or (
+        self.is_closed or not set_has(round_pending(round), round.gate)
+    ):
+        return False
+    until_ns = min(round.deadline_ns, round.closed_ns + max(
+        2 * (round.closed_ns - round.opened_ns), <int64_t>HELD_LEAST_NS
+    ))
+    if now_ns >= until_ns:
+        gate.asks_from_ns = now_ns + GATE_LATE_NS
+        return False
+    self.held.append(round)
+    due_note(self.due, until_ns)
+    return True
 
 
 cdef int turns_notify(
@@ -95,6 +124,8 @@ cdef int turns_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef int action
     if turn.places is not None:      # of several keys
         return turns_on_all_closed(self, round, now_ns)
+    if queue is None and round_is_refused(round):      # a reader's first try
+        return turns_note_contended(self, round.resource, now_ns)
     if queue is None or not turn.is_open:
         return 0
     turn.arguments = None
@@ -107,6 +138,10 @@ cdef int turns_on_closed(Engine self, Round round, int64_t now_ns) except -1:
         return gate_leave_if_empty(self, queue, now_ns)
     if not queue.is_alone:
         turns_note_contended(self, queue.resource, now_ns)
+    if round.kind == KIND_SHARED:      # nothing is handed on: the next may join it
+        if queue.state == QUEUE_FIRST and queue.rounds:
+            return turns_open_slot(self, queue, -1, now_ns)
+        return gate_do(self, queue, action, now_ns)
     queue.stay_until_ns = round.opened_ns + min(
         self.cohort_ns, SLOT_STAY_NS if round.permits else NEVER_NS
     )
@@ -184,12 +219,12 @@ cdef int turns_take_moved(Engine self, Master master, int64_t now_ns) except -1:
 
 
 cdef int turns_pass_on(
-    Engine self, bytes resource, Master master, int64_t now_ns
+    Engine self, bytes entry, Master master, int64_t now_ns
 ) except -1:
     # A turn that nobody waits for goes to the next at once.
     if not master_may_pass_on(master, now_ns):
         return 0
-    return gate_leave_queue(self, resource, master.vote, now_ns)
+    return gate_leave_queue(self, entry, master.vote, now_ns)
 
 
 cdef bint turns_is_called(Engine self, bytes push, int64_t now_ns) except -1:
@@ -248,6 +283,26 @@ cdef enum:
     AT_LEAST_NS = 100_000
 
 
+cdef int turns_start_reader(Engine self, Round round, int64_t now_ns) except -1:
+    # Each server is sent the scripts before, once: who learns behind a verdict that it
+    # does not know one, asks no more. Of a reader that has not waited, its gate may
+    # know of somebody who waits.
+    cdef Master master
+    cdef Connection connection
+    cdef int gate = gate_master(self, round.resource, now_ns)
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.state_code == MASTER_READY and not connection.knows_shared:
+            connection.knows_shared = True
+            for name in SHARED_SCRIPTS:
+                script = <Script?>self.scripts.named.get(name)
+                words = (b"SCRIPT", b"LOAD", script.source)
+                connection_ask(connection, ENTRY_LOAD, words, now_ns)
+    if gate >= 0 and round.turn is None:
+        round_wait_in_turn(round, turn_of_first_try(round))
+        round_set_gate(round, gate, OUR_ENTRY_AS_IS)
+
+
 cdef bint turns_wait(Engine self, Round round, int64_t now_ns) except -1:
     # Whether it waits; where no queue is kept it is as a round without a turn.
     cdef bytes resource = round_queue(round)
@@ -259,9 +314,12 @@ cdef bint turns_wait(Engine self, Round round, int64_t now_ns) except -1:
     ):
         round_poll(round)
         return False
-    queue = self.queues.by_resource.get(resource)
+    entry = round_entry(round)
+    queue = self.queues.by_resource.get(entry)
     if queue is None:
-        queue = self.queues.by_resource[resource] = wait_queue_new(resource, now_ns)
+        queue = self.queues.by_resource[entry] = wait_queue_new(
+            resource, entry, wait_queues_waiter(self.queues, entry), now_ns
+        )
     turns_enter_queue(self, queue, round, now_ns)
     return True
 

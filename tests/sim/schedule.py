@@ -87,6 +87,7 @@ class Schedule:
         self.habits = Habits(
             resources=resources,
             ttls_ms=self.ttls_ms,
+            reads=self._draw_reads(Random(f"{seed}:readers")),
             takes_several=draw.choice((0, 0.3, 0.8)) if len(resources) > 1 else 0,
             slots=self.slots,
             takes_slots=Random(seed + 11).choice((0.5, 0.8, 1)),
@@ -124,6 +125,9 @@ class Schedule:
         if "swap" in self.broken:
             return [(old,), (new,)]
         return [own.choice(((old,), (new,))), (old, new)]
+
+    def _draw_reads(self, own: Random) -> float:
+        return 0.0 if self.is_fencing else own.choice((0, 0, 0.5, 0.8))
 
     def _draw_slots(self, own: Random) -> tuple[Slots, ...]:
         # In three of ten schedules: a semaphore, whose processes need not agree of how

@@ -30,6 +30,7 @@ SETS_REFUSED = b"-OOM command not allowed when used memory > 'maxmemory'.\r\n"
 DELIFEQ, DELEX = b"DELIFEQ", b"DELEX"
 NATIVE = frozenset((DELIFEQ, DELEX))
 VOTER = b"fastredlock:voter"
+OWN = b"fastredlock:"
 QUEUE, TURN = b"fastredlock:queue:", b"fastredlock:turn:"
 CHANNEL = b"fastredlock:waiter:"
 MOVED = b">"  # the mark that a queue is at the next master
@@ -180,14 +181,27 @@ class Server:
 
     # --- its keys, for the judges and the faults --------------------------------------
 
-    def token_at(self, key: bytes) -> bytes | None:
-        """Return the value of a key, None of a sorted set."""
+    def token_at(self, key: bytes, of: bytes = b"") -> bytes | None:
+        """Return the value of a key; of readers this one if it reads, or another."""
         self.model.keys.now_us = self.now_us()
         value = self.model.keys.value(key)
-        return value if isinstance(value, bytes) else None
+        if isinstance(value, bytes) or value is None:
+            return value
+        reading = self._reading(value)
+        return of if of in reading else next(iter(reading), None)
 
     def tokens(self) -> list[tuple[bytes, bytes]]:
-        return [(key, value) for key, value in self._items() if type(value) is bytes]
+        found = []
+        for key, value in self._items():
+            if isinstance(value, bytes):
+                found.append((key, value))
+            elif isinstance(value, dict) and not key.startswith(OWN):
+                found += [(key, token) for token in self._reading(value)]
+        return found
+
+    def _reading(self, ends: dict[bytes, float]) -> list[bytes]:
+        now_ms = self.now_us() // 1000
+        return [token for token, end_ms in ends.items() if end_ms > now_ms]
 
     def _items(self) -> list[tuple[bytes, object]]:
         self.model.keys.now_us = self.now_us()

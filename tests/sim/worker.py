@@ -13,10 +13,10 @@ from functools import partial
 from typing import Any, NamedTuple
 
 from fastredlock import ReleaseStatus
-from fastredlock._core import Operation, Round, Terms
+from fastredlock._core import AcquireCall, Operation, Round, Terms
 from fastredlock._locking.slots import Permit, rate_terms
 from fastredlock._locking.validity import NEVER_KEPT_NS, validity_of
-from fastredlock._options.keys import encode_resource, encode_resources
+from fastredlock._options.keys import SHARED, encode_resource, encode_resources
 from fastredlock.errors import (
     AcquireError,
     FastRedlockError,
@@ -42,6 +42,12 @@ class Cancelled(BaseException):
     """What KeyboardInterrupt and CancelledError are to the code under test."""
 
 
+class Shared(NamedTuple):
+    """A lock that is shared."""
+
+    resource: str
+
+
 class Slots(NamedTuple):
     """A semaphore; or a rate, where it has a window."""
 
@@ -61,6 +67,7 @@ class Habits:
 
     resources: tuple[str, ...]
     ttls_ms: tuple[int, ...]
+    reads: float = 0.0  # a probability: a resource is shared
     takes_several: float = 0.0  # a probability: two or all of them at once
     slots: tuple[Slots, ...] = ()
     takes_slots: float = 0.0  # a probability: one of these, and no resource
@@ -204,7 +211,7 @@ class Worker:
 
     def acquire(
         self,
-        resources: str | tuple[str, ...] | Slots,
+        resources: str | tuple[str, ...] | Slots | Shared,
         ttl_ms: int,
         timeout_ns: int | None,
     ) -> Iterator[Any]:
@@ -220,12 +227,16 @@ class Worker:
             judge.on_asked(slots.name, slots.permits)
         elif isinstance(resources, str):
             key = encode_resource(resources)
+        elif isinstance(resources, Shared):
+            key = encode_resource(resources.resource)
         else:
             key = encode_resources(resources)
         terms, called_ns = self._terms(slots, ttl_ms), self.world.now_ns
         pauses_before, is_undisturbed = process.paused_until_ns, True
         if timeout_ns:
-            if isinstance(key, bytes):
+            if isinstance(resources, Shared):
+                pass  # a writer that waits before it is not seen by its key
+            elif isinstance(key, bytes):
                 self.waits_for = key
             else:
                 self.waits_for_all = key
@@ -276,7 +287,7 @@ class Worker:
 
     def _call(
         self,
-        resources: str | tuple[str, ...] | Slots,
+        resources: str | tuple[str, ...] | Slots | Shared,
         ttl: float,
         timeout_ns: int | None,
     ) -> Any:
@@ -290,6 +301,10 @@ class Worker:
                     rate.__aenter__() if self.process.is_sharing else rate.__enter__()
                 )
             return locks.acquire(name, ttl=ttl, timeout=timeout, permits=permits)
+        if isinstance(resources, Shared):  # whose tokens differ, though they are given
+            given = locks._driver, locks._new_lease, resources.resource, ttl, timeout
+            call = AcquireCall(*given, SHARED)
+            return call if self.process.is_sharing else call.run()
         if isinstance(resources, str):
             return locks.acquire(resources, ttl=ttl, timeout=timeout)
         return locks.acquire_all(resources, ttl=ttl, timeout=timeout)
@@ -411,6 +426,8 @@ class Worker:
         habits, world = self.habits, self.world
         if habits.slots and world.chance(habits.takes_slots):
             return world.random.choice(habits.slots)
+        if habits.reads and world.chance(habits.reads):
+            return Shared(world.random.choice(habits.resources))
         if not world.chance(habits.takes_several):
             return world.random.choice(habits.resources)
         count = world.random.randrange(2, len(habits.resources) + 1)
@@ -426,7 +443,10 @@ class Worker:
 
     def _hold(self, lease: Any) -> Iterator[tuple[str, int]]:
         habits, world, keeper = self.habits, self.world, self.process.keeper
-        is_kept = keeper is not None and world.chance(habits.keeps)
+        # Not of readers: one keeper extends one lease after the other, and of several
+        # of one process, of one ttl, the last would be told late (seed 497).
+        is_kept = not lease._round.is_shared and keeper is not None
+        is_kept = is_kept and world.chance(habits.keeps)
         if keeper is not None and is_kept:
             keeper.keep(lease)
         while True:

@@ -1,0 +1,235 @@
+"""Shared locks: many readers, or one writer, in the key of the lock itself."""
+
+from __future__ import annotations
+
+import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+
+from fastredlock import (
+    ConfigurationError,
+    FastRedlock,
+    LeaseLostError,
+    ReentryError,
+    ReleaseStatus,
+    Vote,
+)
+from tests.support.calls import granted
+from tests.support.fixtures import MakeLocks, Servers, blocking
+from tests.support.keys import KEY, is_empty
+from tests.support.waiters import queued
+from tests.support.waiting import stopwatch, wait_until
+
+
+def read(locks: FastRedlock, **options: Any) -> Any:
+    """Read at once, or fail."""
+    return granted(locks.acquire(KEY, shared=True, timeout=0, **options))
+
+
+def readers_at(servers: Servers) -> list[Any]:
+    return [server.zrange(KEY, 0, -1) for server in servers]
+
+
+def test_readers_when_they_share_a_lock_then_exclude_writers_until_the_last(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    other = make_locks(urls)
+    first, second = read(locks), read(other)
+    assert locks.acquire(KEY, timeout=0) is None
+    assert first.release() is ReleaseStatus.RELEASED
+    assert locks.acquire(KEY, timeout=0) is None
+    assert second.release() is ReleaseStatus.RELEASED
+    assert is_empty(servers)
+    granted(locks.acquire(KEY, timeout=0)).release()
+
+
+def test_reader_when_a_writer_has_the_lock_then_is_refused(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    writer = granted(locks.acquire(KEY))
+    assert make_locks(urls).acquire(KEY, shared=True, timeout=0) is None
+    assert writer.release() is ReleaseStatus.RELEASED
+
+
+def test_reader_when_a_client_of_the_page_asks_then_refuses_it(
+    locks: FastRedlock, servers: Servers
+) -> None:
+    with locks.lock(KEY, shared=True):
+        assert wait_until(lambda: all(readers_at(servers)))
+        taken = [each.set(KEY, b"theirs", nx=True, px=1000) for each in servers]
+    assert taken == [None] * len(servers)
+
+
+def test_sorted_set_of_others_when_a_lock_is_shared_then_is_left_alone(
+    locks: FastRedlock, servers: Servers
+) -> None:
+    """Not even its old members are dropped: their scores may be times as well."""
+    soon = time.time() * 1000 + 60_000
+    for server in servers:
+        server.zadd(KEY, {"job": 1.0, "later": soon})
+        server.pexpire(KEY, 5000)
+    assert locks.acquire(KEY, shared=True, timeout=0) is None
+    assert [server.zcard(KEY) for server in servers] == [2] * len(servers)
+    assert all(4000 < server.pttl(KEY) <= 5000 for server in servers)
+
+
+def test_dead_reader_when_others_go_on_then_ends_by_its_own_ttl(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    living, dead = read(locks, ttl=10), read(make_locks(urls), ttl=0.3)
+    tokens = [living.token, dead.token]
+    assert wait_until(lambda: not dead.is_valid)
+    time.sleep(0.05)
+    assert living.extend() > 0
+    assert wait_until(lambda: readers_at(servers) == [[tokens[0]]] * 5)
+    living.release()
+    assert is_empty(servers)
+
+
+def test_key_when_the_longest_reader_goes_then_lives_as_long_as_the_next(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    short, long = read(locks, ttl=2), read(make_locks(urls), ttl=30)
+    assert wait_until(lambda: all(each.pttl(KEY) > 20_000 for each in servers))
+    long.release()
+    assert wait_until(lambda: all(each.pttl(KEY) <= 2000 for each in servers))
+    assert short.is_valid
+
+
+@blocking
+def test_extension_when_the_reader_has_expired_then_never_brings_it_back(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    dead, living = read(locks, ttl=0.2), read(make_locks(urls), ttl=10)
+    assert wait_until(lambda: not dead.is_valid)
+    time.sleep(0.05)
+    engine = locks._driver.engine
+    extension = engine.new_extension(dead._round, dead._round.terms)
+    locks._driver.run(extension)
+    assert [vote for vote, _, _ in extension.votes()].count(Vote.GRANTED) == 0
+    assert wait_until(lambda: readers_at(servers) == [[living.token]] * 5)
+    with pytest.raises(LeaseLostError):
+        dead.extend()
+
+
+def test_writer_when_it_waits_behind_readers_then_has_its_turn_by_the_last(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    first, second = read(locks), read(make_locks(urls))
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(make_locks(urls).acquire, KEY, timeout=10)
+        assert wait_until(lambda: queued(servers) == 1)
+        first.release()
+        time.sleep(0.05)
+        assert not writer.done()
+        with stopwatch() as watch:
+            second.release()
+            granted(writer.result(5)).release()
+    assert watch() < 1
+
+
+@pytest.mark.parametrize("timeout", [0, 0.2])
+def test_reader_when_a_writer_waits_then_does_not_pass_it_by(
+    timeout: float, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers,
+) -> None:  # fmt: skip
+    reading = read(locks)
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(make_locks(urls).acquire, KEY, timeout=10)
+        assert wait_until(lambda: queued(servers) == 1)
+        late = make_locks(urls)
+        assert late.acquire(KEY, shared=True, timeout=timeout) is None
+        reading.release()
+        granted(writer.result(5)).release()
+    granted(late.acquire(KEY, shared=True, timeout=5)).release()
+
+
+def test_row_of_readers_when_the_writer_goes_then_read_together(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    writing, together = granted(locks.acquire(KEY)), threading.Barrier(4)
+
+    def reads(own: FastRedlock) -> None:
+        with own.lock(KEY, shared=True, timeout=10):
+            together.wait(10)
+
+    shared = make_locks(urls)  # two of these are of one process
+    with ThreadPoolExecutor(4) as pool:
+        own = [make_locks(urls), make_locks(urls), shared, shared]
+        row = [pool.submit(reads, each) for each in own]
+        assert wait_until(lambda: queued(servers) == 3)
+        writing.release()
+        assert [each.result(10) for each in row] == [None] * 4
+
+
+def test_readers_behind_a_writer_when_it_gives_up_then_read(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    reading = read(locks)
+    with ThreadPoolExecutor(2) as pool:
+        writer = pool.submit(make_locks(urls).acquire, KEY, timeout=0.5)
+        assert wait_until(lambda: queued(servers) == 1)
+        reader = pool.submit(make_locks(urls).acquire, KEY, shared=True, timeout=10)
+        assert writer.result(5) is None
+        granted(reader.result(5)).release()
+    assert reading.release() is ReleaseStatus.RELEASED
+
+
+@blocking
+def test_writer_when_it_is_inside_of_its_own_read_then_is_told_so(
+    locks: FastRedlock,
+) -> None:
+    with (
+        locks.lock(KEY, shared=True),
+        pytest.raises(ReentryError, match="becomes no exclusive one") as raised,
+    ):
+        locks.acquire(KEY, timeout=1)
+    assert raised.value.is_upgrade
+    with (
+        locks.lock(KEY, shared=True),
+        pytest.raises(ReentryError, match="becomes no exclusive one"),
+        locks.lock(KEY, reentrant=True),
+    ):
+        pass
+
+
+@blocking
+def test_reader_when_inside_of_its_own_block_then_joins_that(
+    locks: FastRedlock,
+) -> None:
+    with (
+        locks.lock(KEY) as writing,
+        locks.lock(KEY, shared=True, reentrant=True) as in_it,
+    ):
+        assert in_it is writing
+    with (
+        locks.lock(KEY, shared=True) as reading,
+        locks.lock(KEY, shared=True, reentrant=True) as in_it,
+    ):
+        assert in_it is reading
+
+
+@pytest.mark.parametrize(
+    ("options", "beside"),
+    [
+        ({"linger": 1.0}, "linger"),
+        ({"permits": 2}, "permits"),
+        ({"shared": 1}, "shared=1"),
+        ({"shared": None}, "shared=None"),
+    ],
+)
+def test_shared_when_beside_what_it_cannot_be_then_is_refused(
+    options: dict[str, Any], beside: str, locks: FastRedlock
+) -> None:
+    with pytest.raises(ConfigurationError, match=beside):
+        locks.acquire(KEY, **{"shared": True, **options})
+
+
+def test_shared_when_leases_are_numbered_then_is_refused(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    with pytest.raises(ConfigurationError, match="readers have no numbers"):
+        make_locks(urls, fencing=True).lock(KEY, shared=True)
