@@ -141,6 +141,7 @@ cdef bytes tokens_draw(TokenSource self):
     cdef Py_ssize_t size
     cdef bint has_time
     cdef uint32_t i, j, bits
+    cdef uint64_t seconds
     draw(drawn, TOKEN_BYTES)
     drawn[TOKEN_BYTES] = 0
     if self.generation != current_generation:      # a forked child: another pid
@@ -156,7 +157,11 @@ cdef bytes tokens_draw(TokenSource self):
     memcpy(at, text, TOKEN_CHARS)
     memcpy(at + TOKEN_CHARS, PyBytes_AS_STRING(self.ending), len(self.ending))
     if has_time:
-        snprintf(at + size, TIME_CHARS + 1, b"~%010ld", <long>(wall_ns() // NS_PER_S))
+        seconds = <uint64_t>(wall_ns() // NS_PER_S)
+        at[size] = c'~'
+        for i in range(TIME_CHARS - 1):
+            at[size + TIME_CHARS - 1 - i] = <char>(c'0' + seconds % 10)
+            seconds //= 10
     return token
 
 

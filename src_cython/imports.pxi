@@ -18,7 +18,6 @@ from cpython.weakref cimport PyWeakref_NewRef
 from libc.errno cimport (
     EAGAIN, EBADF, ECONNREFUSED, EINPROGRESS, EINTR, ENAMETOOLONG, ENOMEM, errno,
 )
-from libc.stdio cimport snprintf
 from libc.stdint cimport int32_t, int64_t, int8_t, uint16_t, uint32_t, uint64_t, uint8_t
 from libc.stdlib cimport calloc, free, malloc, realloc
 from libc.string cimport memchr, memcmp, memcpy, memmove, memset, strerror
