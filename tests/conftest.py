@@ -104,6 +104,19 @@ def free_handlers() -> Iterator[None]:
                 handler.release()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def quiet_lists() -> Iterator[None]:
+    """Log no line about other clients' masters: tests share theirs, or some of them."""
+
+    def is_of_the_test(record: logging.LogRecord) -> bool:
+        return "another client has" not in record.getMessage()
+
+    logger = logging.getLogger("fastredlock")
+    logger.addFilter(is_of_the_test)
+    yield
+    logger.removeFilter(is_of_the_test)
+
+
 @pytest.fixture(scope="session")
 def shared_masters() -> Iterator[LocalMasters]:
     """Five masters that no test stops or pauses; take `servers` or `urls` instead."""

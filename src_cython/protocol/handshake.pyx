@@ -735,7 +735,7 @@ cdef class Handshake:
                 f"strict_masters cannot see which masters others have (CLIENT LIST: "
                 f"{reply_text(reply)}); grant +client|list"
             )
-        strange, other = self.lists.met(reply, str(self.db))
+        strange, other = self.lists.met(reply, decimal_bytes(self.db).decode())
         if self.lists.is_strict:
             self.failure, strange = strange, None
         self.met += [strange, other]

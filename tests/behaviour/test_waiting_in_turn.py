@@ -252,9 +252,9 @@ def test_waiter_when_it_gives_up_then_the_next_has_its_turn_promptly(
             with begins_to_wait(other):
                 waiters.start(come_behind)
                 if way == "timeout":
-                    assert locks.acquire(KEY, timeout=0.15) is None
+                    assert locks.acquire(KEY, timeout=0.3) is None
                 else:
-                    with pytest.raises(Interrupt), alarm(0.1, interrupt):
+                    with pytest.raises(Interrupt), alarm(0.3, interrupt):
                         locks.acquire(KEY)
             assert wait_until(lambda: queued(servers) == 1)
             began = time.monotonic()

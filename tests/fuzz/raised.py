@@ -256,7 +256,7 @@ def main() -> None:
                 *given
             )
         assert wait_until(lambda: not left_on(masters), within=1), hook.places
-        assert not hook.in_a_pass.value
+        assert not hook.in_a_pass.value, hook.in_a_pass.value
     print(hook.places.total(), "raised in", *sorted(hook.places))
 
 
