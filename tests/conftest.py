@@ -136,9 +136,16 @@ def shared_servers(shared_masters: LocalMasters) -> Iterator[list[redis.Redis]]:
 
 @pytest.fixture
 def servers(shared_servers: list[redis.Redis]) -> list[redis.Redis]:
-    """Raw access to the five shared masters, emptied before each test."""
+    """Raw access to the five shared masters, emptied before each test.
+
+    Clients that an earlier one has left open may have other lists of masters, of which
+    each new client would be told: they are cut off.
+    """
     for server in shared_servers:
         server.flushall()
+        for client in server.client_list():
+            if "|" in client["name"]:  # and its lists behind it
+                server.client_kill_filter(_id=client["id"])
     return shared_servers
 
 
