@@ -12,10 +12,11 @@ function extend()
   local held=redis.call("get",KEYS[1]) if held==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return held and 0 or 2 end
 end
 
--- The value of a key, of readers the one that stays longest, in a form that cannot be taken for a header of RESP, or fill
--- memory: each line of it begins with "="; of a value too long for a token its length
--- is returned, behind "#". A key of another type is an error, WRONGTYPE. Where an ACL
--- refuses STRLEN, GET does. Last, how many processes wait in the queue at this master.
+-- The value of a key (of readers, the one that stays longest), in a form that cannot be
+-- taken for a header of RESP, or fill memory: each line of it begins with "="; of a value
+-- too long for a token its length is returned, behind "#". A key of another type is an
+-- error, WRONGTYPE. If an ACL refuses STRLEN, GET does. Last, how many processes wait in
+-- the queue at this master.
 function inspect()
   local size = redis.pcall("strlen", KEYS[1])
   local shown = false
