@@ -378,7 +378,7 @@ class Batch:
 
 def new_acquires(
     engine: Engine,
-    keys: list[bytes],
+    keys: list[bytes] | list[Shared],
     terms: Terms,
     tokens: list[bytes],
     began_ns: int = 0,

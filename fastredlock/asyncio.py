@@ -100,14 +100,18 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
 
     @marked_coroutine
     def acquire_each(
-        self, resources: Iterable[str | bytes], *, ttl: float | None = None
+        self,
+        resources: Iterable[str | bytes],
+        *,
+        ttl: float | None = None,
+        shared: bool = False,
     ) -> Coroutine[Any, Any, list[Lease | None]]:
         """Try once to take each of the resources; return a Lease or None for each.
 
         Waits for about a round; as `fastredlock.FastRedlock.acquire_each` otherwise.
         """
-        name, given = "FastRedlock.acquire_each", (Lease, resources, ttl)
-        return EachCall(self._driver, name, AcquireEach, *given)
+        given = Lease, resources, ttl, shared
+        return EachCall(self._driver, "FastRedlock.acquire_each", AcquireEach, *given)
 
     @marked_coroutine
     def release_each(

@@ -128,7 +128,11 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         return lease
 
     def acquire_each(
-        self, resources: Iterable[str | bytes], *, ttl: float | None = None
+        self,
+        resources: Iterable[str | bytes],
+        *,
+        ttl: float | None = None,
+        shared: bool = False,
     ) -> list[Lease | None]:
         """Try once to take each of the resources; return a Lease or None for each.
 
@@ -137,11 +141,10 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         earlier in the list; or too few masters could answer for it, while others were
         answered. Blocks for about a round. Raises QuorumUnreachableError or
         ValidityExhaustedError if none was answered; then, or if anything else leaves
-        this call by exception, all are rolled back first.
+        this call by exception, all are rolled back first. `shared`: as of `acquire`.
         """
-        call = EachCall(
-            self._driver, "acquire_each", AcquireEach, Lease, resources, ttl
-        )
+        given = Lease, resources, ttl, shared
+        call = EachCall(self._driver, "acquire_each", AcquireEach, *given)
         result: list[Lease | None] = ran(call)
         return result
 

@@ -13,13 +13,14 @@ from contextlib import suppress
 from .._core import (
     Batch,
     Round,
+    Shared,
     Verdict,
     begin_releases,
     new_acquires,
     new_leases,
     observe_releases,
 )
-from .._options.keys import encode_each, listed
+from .._options.keys import encode_each, listed, shared_of
 from .._options.retry import refused_type
 from ..errors import (
     ConfigurationError,
@@ -63,6 +64,7 @@ class AcquireEach(Each):
         kind: type[BaseLease],
         resources: Iterable[str | bytes],
         ttl: float | None,
+        shared: bool,
     ) -> None:
         super().__init__()
         settings = driver.settings
@@ -70,7 +72,9 @@ class AcquireEach(Each):
         self._kind = kind
         self._began_ns = driver.now_ns()
         self._resources = listed(resources)
-        keys = encode_each(self._resources)
+        keys: list[bytes] | list[Shared] = encode_each(self._resources)
+        if shared is not False:
+            keys = [*map(shared_of(settings, shared), self._resources)]
         terms = settings.terms(ttl)
         source = settings.token_source
         draw = settings.new_token if source is None else source.draw

@@ -110,7 +110,10 @@ SHARED = SharedOf(encode_resource)
 
 
 def shared_of(
-    settings: Any, shared: object, linger: float | None, permits: int | None
+    settings: Any,
+    shared: object,
+    linger: float | None = None,
+    permits: int | None = None,
 ) -> SharedOf:
     """Return what makes the key of a lock that is shared, or raise."""
     if shared is not True:

@@ -318,6 +318,8 @@ def new_acquires(Engine engine not None, list keys not None, Terms terms not Non
             OPERATION_ACQUIRE, engine_keys(engine, keys[i]), tokens[i], terms,
             engine.electorate,
         )
+        if type(keys[i]) is Shared:
+            round.kind = KIND_SHARED
         round_set_caller(round, 1, began_ns, 0)
         rounds.append(round)
     return Batch(rounds)

@@ -17,7 +17,7 @@ from fastredlock import (
     ReleaseStatus,
     Vote,
 )
-from tests.support.calls import granted
+from tests.support.calls import all_granted, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty
 from tests.support.waiters import FALL_BACK, queued
@@ -147,6 +147,42 @@ def test_reader_when_a_writer_waits_then_does_not_pass_it_by(
     granted(late.acquire(KEY, shared=True, timeout=5)).release()
 
 
+def test_each_when_it_reads_then_each_is_a_reader_of_its_own(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    other, names = make_locks(urls), ["a", "b", "c", "a"]
+    assert other.acquire("c", timeout=0)
+    leases = locks.acquire_each(names, ttl=5, shared=True)
+    assert [lease and lease.resource for lease in leases] == ["a", "b", None, "a"]
+    assert other.acquire_each(names) == [None] * 4
+    beside = all_granted(other.acquire_each(names[:2], shared=True))
+    lefts = locks.extend_each(leases, 60)
+    assert [left is not None and left > 50 for left in lefts] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert other.release_each(beside) == [ReleaseStatus.RELEASED] * 2
+    assert wait_until(lambda: all(each.pttl("a") > 50_000 for each in servers))
+    assert locks.release_each(leases).count(ReleaseStatus.RELEASED) == 3
+    assert not any(server.exists("a", "b") for server in servers)
+
+
+def test_each_when_a_writer_waits_then_does_not_pass_it_by(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    reading = read(locks)
+    with ThreadPoolExecutor(1) as pool:
+        writer = pool.submit(make_locks(urls).acquire, KEY, timeout=10)
+        assert wait_until(lambda: queued(servers) == 1)
+        free, passed = make_locks(urls).acquire_each(["a", KEY], shared=True)
+        reading.release()
+        granted(writer.result(5)).release()
+    assert granted(free).resource == "a"
+    assert passed is None
+
+
 def test_row_of_readers_when_the_writer_goes_then_read_together(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
@@ -234,6 +270,11 @@ def test_shared_when_beside_what_it_cannot_be_then_is_refused(
 ) -> None:
     with pytest.raises(ConfigurationError, match=beside):
         locks.acquire(KEY, **{"shared": True, **options})
+
+
+def test_each_when_shared_is_no_flag_then_is_refused(locks: FastRedlock) -> None:
+    with pytest.raises(ConfigurationError, match="shared=1: allowed is True or False"):
+        locks.acquire_each([KEY], shared=1)  # type: ignore[arg-type]
 
 
 def test_shared_when_leases_are_numbered_then_is_refused(
