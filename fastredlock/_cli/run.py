@@ -34,8 +34,8 @@ SHARE = 3  # of the ttl: SIGTERM comes at a third of it at the earliest
 
 _DESCRIPTION = """\
 Run a command while this process holds a lock, on one of all hosts at a time; with
---permits K at most K at a time. The lock is renewed until the command ends, and then
-released. No shell is started.
+--permits K at most K at a time, with --shared beside others with --shared. The lock
+is renewed until the command ends, and then released. No shell is started.
 """
 _END = f"""\
 If the lock cannot be renewed, the command gets SIGTERM --kill-after seconds before
@@ -64,6 +64,7 @@ exit status: that of the command, 128 + N if signal N ended it; else
 examples:
   fastredlock run -n -E 0 --at-least 20 cron:invoices /usr/local/bin/invoices --all
   fastredlock run -w 60 deploy sh -c 'migrate && restart'
+  fastredlock run --shared catalog pg_dump catalog
   fastredlock run --permits 4 gpu sh -c 'CUDA_VISIBLE_DEVICES=$FASTREDLOCK_SLOT train'
 """
 
@@ -77,6 +78,11 @@ def main(words: Sequence[str]) -> int:
     for name in ("ttl", "max_ttl", "owner", "unreachable_tries", "fencing"):
         if getattr(asked, name) is not None:
             options[name] = getattr(asked, name)
+    if asked.shared and (asked.permits is not None or asked.fencing):
+        text = (
+            "--shared beside --permits or --fencing: readers have no slots or numbers"
+        )
+        raise CommandError(text, Status.USAGE)
     options.setdefault("ttl", min(TTL, options.get("max_ttl", TTL)))
     kill_after = _kill_after(asked, options)
     locks = new_locks(options, Patience)
@@ -101,7 +107,9 @@ def _under_lock(
     name, permits, timeout = asked.name, asked.permits, asked.timeout
     try:
         with (
-            locks.lock(name, timeout=timeout, at_least=asked.at_least)
+            locks.lock(
+                name, timeout=timeout, at_least=asked.at_least, shared=asked.shared
+            )
             if permits is None
             else locks.semaphore(
                 name, permits, timeout=timeout, at_least=asked.at_least
@@ -241,6 +249,11 @@ def _add_options_of_lock(parser: Parser) -> None:
     )
     parser.add_permits(
         "let at most K run at a time: NAME is a semaphore (default: a lock)"
+    )
+    parser.add_argument(
+        *("-s", "--shared"),
+        action="store_true",
+        help="read: beside others with --shared, not beside one without",
     )
     parser.add_argument(
         "--fencing",

@@ -126,6 +126,12 @@ def test_argument_when_wrong_then_is_told_with_what_is_allowed(
             "4: allowed is up to",
         ),
         ("run", ["--ttl", "9", "--max-ttl", "5", KEY, "true"], "ttl=9.0: allowed is 0"),
+        ("run", ["-s", "--permits", "2", KEY, "true"], "readers have no slots or numb"),
+        (
+            "run",
+            ["--shared", "--fencing", KEY, "true"],
+            "beside --permits or --fencing",
+        ),
         ("run", ["--owner", "x" * 65, KEY, "true"], "text of up to 64 bytes"),
         ("run", ["fastredlock:voter", "true"], "'fastredlock:voter': a name that"),
         ("who", ["fastredlock:voter"], "'fastredlock:voter': a name that"),

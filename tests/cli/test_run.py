@@ -19,7 +19,7 @@ from fastredlock.testing import LocalMasters
 from tests.cli.conftest import Call, Gate, Start, as_user, is_alive, stat
 from tests.support.calls import granted
 from tests.support.fixtures import Servers, linux_calls
-from tests.support.keys import KEY, delete, values
+from tests.support.keys import KEY, delete, is_empty, values
 from tests.support.masters import pause, stop
 from tests.support.waiting import PATIENCE, wait_until
 
@@ -212,6 +212,25 @@ def test_run_when_others_hold_it_then_says_who_and_runs_nothing(
         assert start(*words, "-n", "-E", "0", *end).end() == (0, "", "")
         others = start("run", "--permits", "3", "-n", *end).end()
         assert others == (0, "ran\n", "")
+
+
+def test_run_when_shared_then_runs_beside_others_and_one_that_is_not_waits(
+    start: Start, urls: list[str], servers: Servers, gate: Gate
+) -> None:
+    script = f"echo $FASTREDLOCK_RESOURCE; read x <{gate.path}"
+    reads = [start("run", "-s", KEY, "--", "sh", "-c", script) for _ in "ab"]
+    assert [command.line() for command in reads] == [KEY, KEY]
+    once = ("-n", "-E", "9", KEY, "--", "true")
+    assert start("run", *once).end()[0] == 9
+    writes = start("run", KEY, "--", "sh", "-c", SAY)
+    with FastRedlock(urls[:3]) as locks:
+        assert wait_until(lambda: is_waited_for(locks))
+    assert start("run", "--shared", *once).end()[0] == 9
+    gate.open()
+    gate.open()
+    assert [command.end() for command in reads] == [(0, "", "")] * 2
+    assert writes.end() == (0, f"{KEY} token\n", "")
+    assert is_empty(servers[:3])
 
 
 @of_locks_and_slots
