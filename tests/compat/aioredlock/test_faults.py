@@ -40,13 +40,6 @@ def test_get_lock_when_the_times_left_differ_then_gives_what_a_majority_has(
     assert better.run(better.manager().get_lock(KEY, "id")).lock_timeout == 9
 
 
-def test_failed_lock_has_left_nothing_behind_when_it_raises(better: Face) -> None:
-    better.set(count=3)
-    with pytest.raises(better.LockAcquiringError):
-        better.lock()
-    assert better.values()[3:] == [None, None]
-
-
 def test_extend_that_fails_does_not_delete_what_the_body_still_uses(
     better: Face, masters: LocalMasters
 ) -> None:

@@ -85,17 +85,6 @@ def test_lock_that_a_user_calls_invalid_is_extended_no_more(face: Face) -> None:
     assert face.until(lambda: face.values() == [None] * 5)
 
 
-def test_lock_when_its_identifier_has_a_minority_then_leaves_no_key_of_it(
-    face: Face,
-) -> None:
-    face.set("id", px=60_000)
-    face.set(count=3)
-    with pytest.raises(face.LockError):
-        face.lock(60, "id")
-    left = [ANOTHER] * 3 + [None] * 2
-    assert face.until(lambda: face.values() == left)  # theirs: in the background
-
-
 # --- others ---------------------------------------------------------------------------
 
 
@@ -141,14 +130,6 @@ def test_destroy_releases_all(face: Face) -> None:
 
 
 # --- masters that fail ----------------------------------------------------------------
-
-
-def test_minority_that_fails_is_not_noticed(face: Face, masters: LocalMasters) -> None:
-    stop(masters, 2)
-    lock = face.lock(of=face.manager(masters.urls))
-    face.run(lock.extend())
-    assert face.run(lock.is_locked())
-    face.run(lock.release())
 
 
 def test_majority_that_fails_is_a_runtime_error(
@@ -216,14 +197,6 @@ RETRY = "Retry delay must be greater than 0 seconds."
 # --- arguments ------------------------------------------------------------------------
 
 
-def test_attributes_are_set_as_by_theirs(face: Face) -> None:
-    manager = face.manager(retry_count="2", retry_delay_min=1)
-    assert manager.redis_connections is face.urls
-    assert (manager.retry_count, manager.retry_delay_min) == (2, 1.0)
-    assert (manager.retry_delay_max, manager.internal_lock_timeout) == (0.3, 10.0)
-    assert manager.log.name == "aioredlock.algorithm"
-
-
 @pytest.mark.parametrize(
     ("option", "value", "message"),
     [
@@ -269,17 +242,6 @@ def test_key_value_and_ttl_on_the_servers(face: Face) -> None:
 
 
 # --- lock -----------------------------------------------------------------------------
-
-
-def test_lock_and_unlock(face: Face) -> None:
-    manager = face.manager()
-    lock = face.lock(of=manager)
-    for asking in (manager.is_locked(KEY), manager.is_locked(lock), lock.is_locked()):
-        assert face.run(asking) is True
-    assert face.run(manager.unlock(lock)) is None
-    assert lock.valid is False
-    assert face.is_free()
-    assert face.run(manager.is_locked(KEY)) is False
 
 
 def test_lock_when_others_hold_it_then_raises_after_all_tries(face: Face) -> None:
@@ -330,26 +292,6 @@ def test_identifier_may_be_a_number(face: Face, identifier: Any) -> None:
     assert found.id == identifier
     face.run(found.extend())
     face.run(found.release())
-    assert face.is_free()
-
-
-@pytest.mark.parametrize("fails", [False, True])
-def test_async_with_holds_it_in_the_body(face: Face, fails: bool) -> None:
-    manager = face.manager()
-
-    async def body() -> None:
-        async with await manager.lock(KEY) as lock:
-            assert lock.valid is True
-            assert await lock.is_locked()
-            if fails:
-                raise ZeroDivisionError
-        assert lock.valid is False
-
-    if fails:
-        with pytest.raises(ZeroDivisionError):
-            face.run(body())
-    else:
-        face.run(body())
     assert face.is_free()
 
 

@@ -159,27 +159,10 @@ def replica() -> Any:
     return redis.sentinel.Sentinel([("localhost", 1)]).slave_for("orders")
 
 
-def with_own_connection() -> Any:
-    own = type("OwnConnection", (redis.Connection,), {})
-    return redis.Redis(connection_pool=redis.ConnectionPool(connection_class=own))
-
-
 REFUSED: list[tuple[Callable[[], Any], str]] = [
     (cluster, "address_remap is not copied"),
     (replica, "a replica of the Sentinel service 'orders' takes no locks"),
-    (with_own_connection, r"connection class .*OwnConnection is not redis-py's own"),
     (lambda: redis.Redis(redis_connect_func=print), "redis_connect_func cannot be co"),
-    (
-        lambda: redis.Redis(
-            connection_pool=redis.ConnectionPool(some_callback=print)  # one unknown
-        ),
-        "unknown setting 'some_callback'",
-    ),
-    (lambda: redis.Redis(ssl=True, ssl_ciphers="DEFAULT"), "ssl_ciphers cannot be co"),
-    (
-        lambda: redis.Redis(credential_provider=object()),  # type: ignore[arg-type]
-        "credential_provider",
-    ),
 ]
 MAKERS: dict[str, tuple[Callable[[Any], Any], type[Exception]]] = {
     "redlock": (lambda client: redlock.Redlock([client]), Warning),
@@ -219,23 +202,22 @@ def made(*masters: object) -> Made:
     return shared_locks(Made, masters, KEY)
 
 
-def test_same_clients_share_one_as_long_as_one_of_them_lives() -> None:
-    first, second = redis.Redis(host="a"), redis.Redis(host="b")
-    locks = weakref.ref(made(first, second))
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: [redis.Redis(host="a"), redis.Redis(host="b")],
+        lambda: [redis.asyncio.RedisCluster(host="a")],  # its manager: no weakref
+    ],
+)
+def test_same_clients_share_one_as_long_as_one_of_them_lives(
+    make: Callable[[], list[Any]],
+) -> None:
+    clients = make()
+    locks = weakref.ref(made(*clients))
     gc.collect()
-    assert locks() is made(first, second)
-    assert made(first) is not locks()
-    del first, second
-    gc.collect()
-    assert locks() is None
-
-
-def test_awaitable_cluster_has_one_as_long_as_its_client_lives() -> None:
-    client = redis.asyncio.RedisCluster(host="a")  # its manager takes no weakref
-    locks = weakref.ref(made(client))
-    gc.collect()
-    assert locks() is made(client)
-    del client
+    assert locks() is made(*clients)
+    assert made(clients[0], redis.Redis(host="c")) is not locks()
+    clients.clear()
     gc.collect()
     assert locks() is None
 
@@ -350,18 +332,6 @@ def test_client_that_changes_after_the_lock_was_made_is_looked_at_again(
         prefix.reset(mark)
 
 
-def test_prefix_for_some_keys_is_found_by_the_name_of_the_lock() -> None:
-    class Some(redis.Redis):
-        def execute_command(self, *args: Any, **options: Any) -> Any:
-            key = f"p:{args[1]}" if args[1].startswith("orders:") else args[1]
-            return super().execute_command(args[0], key, *args[2:])
-
-    client = Some()
-    assert shared_locks(Made, [client], "invoices:42")
-    with pytest.raises(ConfigurationError, match="p:orders:42"):
-        shared_locks(Made, [client], "orders:42")
-
-
 # --- a client that puts a prefix before keys ------------------------------------------
 
 
@@ -422,17 +392,6 @@ def test_client_on_one_connection_is_refused_only_while_it_has_selected(
 
 def single(url: str, **options: Any) -> redis.Redis:
     return redis.Redis.from_url(url, single_connection_client=True, **options)
-
-
-def test_lock_whose_client_selects_later_is_refused_at_the_next_acquire(
-    urls: list[str],
-) -> None:
-    with single(urls[0]) as client:
-        lock = Lock(client, KEY, 5)
-        with lock:
-            client.select(3)
-        with pytest.raises(LockError, match="has selected database 3"):
-            lock.acquire()
 
 
 def test_client_on_one_connection_that_cannot_be_asked_is_refused() -> None:

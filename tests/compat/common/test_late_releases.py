@@ -17,7 +17,6 @@ from fastredlock import ConfigurationError
 from fastredlock.compat import redis as redis_py
 from fastredlock.compat import redis_lock
 from fastredlock.compat.redlock import Lock, Redlock
-from tests.faults.test_callers import every_interrupt
 from tests.support.fixtures import Servers
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
@@ -122,23 +121,6 @@ def test_python_redis_lock_with_a_given_id_is_not_acquired_while_a_release_is_la
     assert wait_until(lambda: network.server.get(LOCK) is None)
     assert refusal(lock)
     network.deliver()
-
-
-@pytest.mark.slow
-def test_given_id_when_another_acquire_was_interrupted_then_it_is_refused_as_before(
-    network: Network, urls: list[str]
-) -> None:
-    """Seen: how that one drew its tokens outlived it, and counted for all others."""
-    other = redis_py.Lock(redis.Redis.from_url(urls[0]), "another", timeout=60)
-    for where in every_interrupt(lambda: other.acquire, step=3):
-        if not where:
-            other.release()
-        assert wait_until(lambda: network.server.get("another") is None)
-    lock = redis_lock.Lock(network.client, KEY, expire=60, id="worker-7")
-    assert wait_until(lambda: take(lock))
-    network.lose(lock.release)
-    assert refusal(lock)
-    assert lock.id == "worker-7"
 
 
 def test_redis_lock_with_a_given_token_is_not_acquired_while_a_release_is_late(

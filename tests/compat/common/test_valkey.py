@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -76,15 +75,6 @@ def test_errors_of_a_lock_are_those_of_its_library(client: Any) -> None:
     for call in (lock.acquire, lock.locked):
         with pytest.raises(ConnectionError):
             call()
-
-
-def test_end_of_a_block_whose_lock_was_lost_is_logged_where_it_shall_not_raise(
-    client: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.WARNING)
-    with Lock(client, KEY, 5, raise_on_release_error=False):
-        client.delete(KEY)
-    assert "no longer owned when exiting" in caplog.text
 
 
 async def in_a_loop(url: str) -> None:
@@ -222,15 +212,6 @@ def test_cache_of_django_valkey_has_the_locks_of_python_redis_lock(
         assert client.get("lock:a") == lock.id.encode()
     assert cache.locked_get_or_set("key", lambda: 42, expire=5) == 42
     cache.reset_all()
-
-
-def test_cache_of_django_valkey_takes_our_class(urls: list[str], client: Any) -> None:
-    settings = {"LOCATION": urls[0], "OPTIONS": {}}
-    cache = made_cache("django_valkey.cache.ValkeyCache", settings)
-    with cache.lock("orders:42", timeout=5, lock_class=Lock) as lock:
-        assert isinstance(lock, Lock)
-        assert client.keys() == [b":1:orders:42"]
-        assert not cache.lock("orders:42").acquire(blocking=False)
 
 
 def made_cache(backend: str, settings: dict[str, Any]) -> Any:

@@ -26,19 +26,6 @@ ERRORS = [
 # --- surface and wire -----------------------------------------------------------------
 
 
-def test_attributes_are_set_as_by_theirs(face: Face) -> None:
-    lock = face.lock(masters=list(face.masters))
-    assert (lock.key, lock.masters) == (face.key, frozenset(face.masters))
-    assert repr(lock) == f"<{face.kind} key={face.key}>"
-    assert (lock.raise_on_redis_errors, lock.auto_release_time) == (False, 10)
-    assert (lock.num_extensions, lock.context_manager_blocking) == (3, True)
-    assert lock.context_manager_timeout == -1
-    lock.key = "other"
-    assert lock.key == "redlock:other"
-    with pytest.raises(AttributeError):
-        lock.unknown = 1
-
-
 def test_prefix_of_a_subclass_counts(blocking: Face) -> None:
     mutex = type("Mutex", (blocking.Redlock,), {"_KEY_PREFIX": "mutex"})
     lock = mutex(key=KEY, masters=blocking.masters)
@@ -89,14 +76,6 @@ def test_key_value_and_ttl_on_the_servers(face: Face) -> None:
 # --- acquire and release --------------------------------------------------------------
 
 
-def test_acquire_and_release(face: Face) -> None:
-    lock = face.lock()
-    assert lock.acquire() is True
-    assert lock.release() is None
-    assert face.is_free()
-    assert lock.acquire(blocking=False) is True
-
-
 def test_acquire_when_others_hold_it_then_tries_once_or_for_the_timeout(
     face: Face,
 ) -> None:
@@ -108,14 +87,6 @@ def test_acquire_when_others_hold_it_then_tries_once_or_for_the_timeout(
         assert 0.19 < elapsed() < 2  # theirs is early by a tick of its loop
     face.set(px=150)
     assert lock.acquire()  # when the ttl of the holder is over
-
-
-def test_auto_release_time_that_is_changed_later_counts(face: Face) -> None:
-    lock = face.lock()
-    lock.auto_release_time = 2
-    assert lock.acquire()
-    assert wait_until(lambda: len(face.lefts_ms()) >= 3)
-    assert max(face.lefts_ms()) <= 2000
 
 
 def test_release_of_what_is_not_held_raises(face: Face) -> None:
@@ -193,28 +164,7 @@ def test_lock_that_is_lost_is_not_locked_and_not_extended(face: Face) -> None:
     assert (raised.value.key, raised.value.masters) == (face.key, lock.masters)
 
 
-def test_lock_whose_time_is_over_is_not_locked_and_not_extended(face: Face) -> None:
-    lock = face.lock(auto_release_time=0.05)
-    assert lock.acquire()
-    assert face.is_free()
-    assert lock.locked() == 0
-    with pytest.raises(face.ExtendUnlockedLock):
-        lock.extend()
-
-
 # --- around a block, and `synchronize` ----------------------------------------
-
-
-def test_with_holds_it_in_the_body(face: Face) -> None:
-    lock = face.lock()
-    for _ in range(2):
-        with lock as entered:
-            assert entered is lock
-            assert lock.locked()
-        assert face.is_free()
-    with pytest.raises(ZeroDivisionError), lock:
-        _ = 1 / 0
-    assert face.is_free()
 
 
 @pytest.mark.parametrize(
@@ -255,20 +205,6 @@ def test_synchronize_runs_one_call_at_a_time(blocking: Face) -> None:
     assert in_threads(calls) == [0, 1, 4, 9]
     assert overlaps == []
     assert (work.__name__, work.__doc__) == ("work", "Square it.")
-
-
-@pytest.mark.parametrize("options", [{"blocking": False}, {"timeout": 0.05}])
-def test_synchronize_when_others_hold_it_then_raises(
-    blocking: Face, options: dict[str, Any]
-) -> None:
-    blocking.set()
-
-    @blocking.synchronize(key=KEY, masters=blocking.masters, **options)
-    def work() -> None:
-        pytest.fail("the body ran")
-
-    with pytest.raises(blocking.QuorumNotAchieved):
-        work()
 
 
 def test_synchronize_logs_how_long_it_waited_and_held(

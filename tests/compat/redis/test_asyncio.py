@@ -14,26 +14,9 @@ from redis.exceptions import LockError
 from tests.compat.redis.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
-from tests.support.waiters import Section
 from tests.support.waiting import until
 
 # --- tasks --------------------------------------------------------------------------
-
-
-def test_tasks_exclude_each_other(awaited: Face) -> None:
-    section = Section()
-
-    async def task() -> None:
-        options = {"timeout": 20, "sleep": 0.001, "lock_class": awaited.Lock}
-        async with awaited.default_client.lock(KEY, **options):
-            with section:
-                await asyncio.sleep(0.001)  # others run, and would come in
-
-    async def body() -> None:
-        await asyncio.gather(*(task() for _ in range(20)))
-
-    awaited.run(body())
-    section.assert_exclusive()
 
 
 def test_lock_is_released_in_another_task(awaited: Face) -> None:

@@ -56,16 +56,6 @@ def test_more_time_for_what_is_not_held_raises(
     assert face.server.ttl(KEY) == -1
 
 
-@more_time
-def test_more_time_for_what_has_no_timeout_raises(
-    face: Face, what: str, arguments: list[int]
-) -> None:
-    lock = face.lock()
-    lock.acquire()
-    with pytest.raises(LockError, match=f"^Cannot {what} a lock with no timeout$"):
-        getattr(lock, what)(*arguments)
-
-
 def test_lock_that_somebody_else_prolonged_can_be_extended(face: Face) -> None:
     lock = face.lock(timeout=0.1)
     lock.acquire()
@@ -101,14 +91,6 @@ def test_locked_and_owned_tell_who_holds_it(face: Face, decode_responses: bool) 
     assert (second.locked(), second.owned()) == (True, False)
     first.release()
     assert (first.locked(), first.owned()) == (False, False)
-
-
-def test_attributes_are_those_of_the_constructor(face: Face) -> None:
-    lock = face.lock("n", None, timeout=1, sleep=2, blocking=False)
-    assert lock.redis is face.default_client
-    assert (lock.name, lock.timeout, lock.sleep, lock.blocking) == ("n", 1, 2, False)
-    assert (lock.blocking_timeout, lock.thread_local) == (None, True)
-    assert lock.raise_on_release_error is True
 
 
 def test_token_is_not_seen_by_other_threads(better_blocking: Face) -> None:
@@ -156,39 +138,6 @@ def test_hooks_of_a_subclass_are_called(blocking: Face) -> None:
         ("do_reacquire",),
         ("do_release", b"t"),
     ]
-
-
-def test_hooks_may_do_without_what_they_replace(blocking: Face) -> None:
-    own_key = f"own:{KEY}"
-
-    class OnAKeyOfItsOwn(blocking.Lock):  # type: ignore[name-defined]
-        def do_acquire(self, token: bytes) -> bool:
-            return bool(self.redis.set(own_key, token, nx=True, px=9000))
-
-        def do_release(self, expected_token: bytes) -> None:
-            arguments = {"keys": [own_key], "args": [expected_token]}
-            assert self.lua_release(client=self.redis, **arguments)
-
-        def do_extend(self, additional_time: float, replace_ttl: bool) -> Any:
-            added = int(additional_time * 1000)
-            arguments = [self.local.token, added, int(replace_ttl)]
-            return bool(self.lua_extend([own_key], arguments, self.redis))
-
-        def do_reacquire(self) -> Any:
-            arguments = [self.local.token, 4000]
-            return bool(self.lua_reacquire([own_key], arguments, self.redis))
-
-    lock = OnAKeyOfItsOwn(blocking.server, KEY, timeout=5)
-    assert lock.acquire()
-    for call, arguments, left in (
-        (lock.extend, (9,), 18_000),
-        (lock.extend, (3, True), 3000),
-        (lock.reacquire, (), 4000),
-    ):
-        assert call(*arguments)
-        assert left - 1000 < blocking.server.pttl(own_key) <= left
-    lock.release()
-    assert blocking.server.keys() == []
 
 
 # --- one object, several threads ----------------------------------------------------
@@ -328,17 +277,6 @@ def test_call_when_the_script_of_the_user_refuses_then_is_not_owned(
     with pytest.raises(LockNotOwnedError):
         getattr(lock, name.removeprefix("lua_"))(*[1][: name == "lua_extend"])
     assert face.value() == b"another"
-
-
-def test_lock_when_another_client_is_set_then_uses_that(
-    face: Face, servers: Servers
-) -> None:
-    lock = face.lock(timeout=5)
-    lock.redis = face.client(face.urls[1])
-    lock.acquire()
-    assert [server.exists(KEY) for server in servers[:2]] == [0, 1]
-    lock.release()
-    assert servers[1].keys() == []
 
 
 @pytest.mark.parametrize("name", SCRIPTS)

@@ -82,14 +82,6 @@ def test_value_is_made_under_the_lock_and_kept_as_told(face: Face) -> None:
         ask("none", lambda: None)
 
 
-def test_reset_all_frees_all_locks(face: Face) -> None:
-    locks = [face.cache.lock(name) for name in ("a", "b")]
-    for lock in locks:
-        lock.acquire()
-    face.cache.reset_all()
-    assert not any(lock.locked() for lock in locks)
-
-
 def test_client_class_without_a_raw_client_is_refused(face: Face) -> None:
     cache = face.made(CLIENT_CLASS="django_redis.client.ShardClient")
     with pytest.raises(NotImplementedError, match="doesn't have a raw client"):

@@ -13,7 +13,6 @@ import redis
 
 from fastredlock import FastRedlock, MasterVote, Vote
 from fastredlock.compat.redis_lock import _signal
-from fastredlock.testing import LocalMasters
 from tests.compat.redis_lock.face import LOCK, SIGNAL, Face
 from tests.support.fixtures import MakeLocks
 from tests.support.processes import Fork
@@ -92,18 +91,6 @@ def test_forked_child_does_not_hold_what_its_parent_holds(better: Face) -> None:
 
 
 # --- servers ------------------------------------------------------------------------
-
-
-@pytest.mark.slow
-def test_server_that_is_down_is_a_connection_error(
-    face: Face, masters: LocalMasters
-) -> None:
-    face.default_client = face.client(masters.urls[0])
-    lock = face.lock()
-    masters.stop(0)
-    for call in (lock.acquire, lock.release, lock.locked):
-        with pytest.raises(redis.ConnectionError):
-            call()
 
 
 @pytest.mark.parametrize(

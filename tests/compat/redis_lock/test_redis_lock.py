@@ -11,14 +11,14 @@ from typing import Any
 import pytest
 import redis
 
-from fastredlock import Lease, TokenReusedError
+from fastredlock import Lease
 from fastredlock._steps import Steps
 from fastredlock.compat import redis_lock
 from fastredlock.compat._redis import Library
 from tests.compat.redis_lock.face import LOCK, PAIR, SIGNAL, Face
 from tests.support.keys import KEY
-from tests.support.two_libraries import load, other_process
-from tests.support.waiting import stopwatch, wait_until
+from tests.support.two_libraries import load
+from tests.support.waiting import wait_until
 
 decoding = pytest.mark.parametrize("decode_responses", [False, True])
 
@@ -72,23 +72,6 @@ def test_id_that_is_given_is_stored(face: Face, given: Any, stored: bytes) -> No
     assert face.value() == stored == lock.id.encode()
     lock.release()
     assert face.value() is None
-
-
-@pytest.mark.parametrize("there", PAIR)
-@pytest.mark.slow
-def test_waiter_in_another_process_is_woken_by_the_release(
-    face: Face, there: str
-) -> None:
-    lock = face.lock()
-    lock.acquire()
-    with other_process("redis-lock", there, KEY, face.urls) as waiter:
-        waiter.tell("wait")
-        assert wait_until(lambda: is_waited_for(face.server))
-        with stopwatch() as elapsed:
-            lock.release()
-            assert waiter.answer() == "True"
-            assert elapsed() < 4  # below what a waiter waits without a signal
-        assert waiter.say("release") == "None"
 
 
 def is_waited_for(server: redis.Redis) -> bool:
@@ -242,22 +225,6 @@ def test_acquire_forgets_no_lock_that_another_thread_took_since(
             lock.acquire(blocking=False)
     lock.release()
     assert ours.value() is None
-
-
-def test_acquire_while_another_thread_releases_is_no_error(
-    ours: Face, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lock = ours.lock()
-    drawn = lock.id
-
-    def take(*_: Any) -> None:  # while the release of this id is under way
-        monkeypatch.undo()
-        error = TokenReusedError(KEY)
-        raise Library(redis.Redis()).not_settled(error) from error
-
-    monkeypatch.setattr(Library, "take", take)
-    with lock:
-        assert lock.id != drawn
 
 
 # --- release and reset --------------------------------------------------------------

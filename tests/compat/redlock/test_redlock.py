@@ -12,34 +12,15 @@ from typing import Any
 import pytest
 
 from fastredlock.testing import LocalMasters
-from tests.compat.face import ANOTHER
 from tests.compat.redlock.face import PAIR, TTL, Face
 from tests.support.keys import KEY
 from tests.support.masters import stop
-from tests.support.processes import run_to_its_end
 from tests.support.proxy import Proxy
 from tests.support.threads import later
 from tests.support.two_libraries import is_stored, load
 from tests.support.waiting import stopwatch, wait_until
 
 # --- values ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("count", "options", "attributes"),
-    [
-        (5, {}, (3, 3, 0.2)),
-        (4, {"retry_count": 0, "retry_delay": 0}, (3, 3, 0.2)),
-        (5, {"retry_count": 7, "retry_delay": 0.5}, (3, 7, 0.5)),
-    ],
-)
-def test_attributes_are_set_as_by_theirs(
-    face: Face, count: int, options: dict[str, Any], attributes: object
-) -> None:
-    manager = face.Redlock(face.urls[:count], *options.values())
-    assert len(manager.servers) == count
-    found = (manager.quorum, manager.retry_count, manager.retry_delay)
-    assert found == attributes
 
 
 def test_lock_is_a_tuple_of_three_that_can_be_pickled(face: Face) -> None:
@@ -143,14 +124,6 @@ def test_unlock_needs_resource_and_key_alone(
     assert manager.unlock(face.Lock(0, KEY, lock.key)) is None
 
 
-def test_unlock_leaves_what_another_has(face: Face) -> None:
-    manager = face.manager()
-    lock = manager.lock(KEY, TTL)
-    face.set()
-    manager.unlock(lock)
-    assert face.values() == [ANOTHER] * 5
-
-
 def test_one_server_can_be_locked_and_unlocked_alone(face: Face) -> None:
     manager = face.Redlock(face.clients)
     server, value = manager.servers[2], manager.get_unique_id()
@@ -206,15 +179,6 @@ def test_validity_when_the_wall_clock_is_set_back_then_is_not_longer_than_the_tt
     manager, hours = better.Redlock(better.clients), iter(range(100, 0, -1))
     monkeypatch.setattr(time, "time", lambda: next(hours) * 3600.0)
     assert manager.lock(KEY, TTL).validity < TTL
-
-
-def test_ttl_is_checked_under_optimisation_as_well(better: Face) -> None:
-    code = (
-        f"from {better.name} import *\n"
-        "try: Redlock(['redis://localhost']).lock_instance(None, 'k', b'v', 1.5)\n"
-        "except ValueError: print('refused')"
-    )
-    assert run_to_its_end(code, options=["-O"]).stdout == "refused\n"
 
 
 # --- ours alone -----------------------------------------------------------------------
