@@ -38,14 +38,25 @@ def test_page_shows_what_the_commands_say(tmp_path: Path) -> None:
             script = script.replace(f"redis://localhost:{port}", url)
         environment = environment_of_children()
         environment["PATH"] = f"{tmp_path}{os.pathsep}{environment['PATH']}"
-        done = subprocess.run(
-            ["sh", "-c", script], env=environment, capture_output=True, text=True
-        )
+        # `run` begins with a quorum: a third master that is slow has no key then.
+        said = [said_by(script, environment)]
+        while len(said) < 3 and said[-1] != unified(shown):
+            said.append(said_by(script, environment))
+    assert said[-1] == unified(shown)
+
+
+def said_by(script: str, environment: dict[str, str]) -> str:
+    done = subprocess.run(
+        ["sh", "-c", script], env=environment, capture_output=True, text=True
+    )
     assert done.stderr == ""
-    said = done.stdout
+    return unified(done.stdout)
+
+
+def unified(said: str) -> str:
     for pattern, name in CHANGING:
-        said, shown = re.sub(pattern, name, said), re.sub(pattern, name, shown)
-    assert said == shown
+        said = re.sub(pattern, name, said)
+    return said
 
 
 def test_page_lists_the_statuses_of_run() -> None:
