@@ -106,7 +106,10 @@ class AcquireError(FastRedlockError):
 
 
 class ResourceTakenError(AcquireError):
-    """Report that others held the resource for the whole timeout: try again later."""
+    """Report that others held the resource for the whole timeout: try again later.
+
+    After a timeout of more than 0 s the votes name the holder as those of `holders()`.
+    """
 
     what_happened = "held by others"
 

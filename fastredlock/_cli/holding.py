@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 from math import inf
-from time import gmtime, strftime
 from typing import TYPE_CHECKING, Any
 
 from .. import Vote
@@ -13,6 +12,7 @@ from .._options.keys import MOST_PERMITS
 from .._reports.votes import (
     NOT_OURS,
     electorate_of,
+    in_utc,
     is_quorum,
     printable,
     quorum_value,
@@ -209,10 +209,6 @@ class Slots:
             "waiting": self.waiting,
             "slots": slots,
         }
-
-
-def in_utc(seconds: int) -> str:
-    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
 
 
 def _text(name: Resource) -> str:

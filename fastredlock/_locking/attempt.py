@@ -14,7 +14,7 @@ would wait for itself: see `blocks`.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Generator, Iterator, Sequence
 from typing import Any
 
 from .._core import (
@@ -41,9 +41,11 @@ from .._reports.votes import (
     NO_EXPIRY_MS,
     MasterVote,
     Resource,
+    holder_text,
     holders_of,
     printable,
     votes_of,
+    with_holders,
 )
 from ..errors import (
     AcquireError,
@@ -231,6 +233,17 @@ class Attempts:
         return delay
 
 
+def looks_at(engine: Engine, key: Any, taken: Round) -> list[Round]:
+    """Return rounds that look at each key of one that was taken; none at slots."""
+    keys = key if isinstance(key, tuple) else (key,)
+    left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
+    return [
+        engine.new_round(INSPECT, each, b"-", taken.terms, left_ns=left_ns)
+        for each in keys
+        if not isinstance(each, Permits)
+    ]
+
+
 def look_for_slot(
     engine: Engine, permits: Permits, tried: Round
 ) -> Generator[Round, None, bool]:
@@ -275,11 +288,18 @@ def failure(
     tries: int,
     began_ns: int,
     hint: str = "",
+    looks: Sequence[Round] = (),
 ) -> AcquireError:
-    """Return the error of an acquire that has ended, by its last round."""
+    """Return the error of an acquire that has ended, by its last round.
+
+    `looks`: at its keys, made since then.
+    """
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
     if round.verdict is Verdict.TAKEN:
+        seen = [holders_of(engine, look) for look in looks]
+        votes = with_holders(votes, seen)
+        hint = hint or holder_text(votes)
         return ResourceTakenError(resource, votes, tries, elapsed, hint)
     if round.verdict is Verdict.UNREACHABLE:
         hints = (
@@ -348,9 +368,7 @@ class ForeignKeys:
 
         That is where too few masters are left for a quorum.
         """
-        for each in key if isinstance(key, tuple) else (key,):
-            round = engine.new_round(INSPECT, each, b"-", taken.terms)
-            round.left_ns = taken.terms.last_round_ns(engine.round_trip_ns)
+        for round in looks_at(engine, key, taken):
             yield round
             votes = holders_of(engine, round)
             voting = engine.electorate

@@ -20,6 +20,7 @@ from .._core import (
     release_in_c,
 )
 from .._options.functions import check_result, is_coroutine_function, name_of
+from .._steps import run_awaited
 from ..errors import ConfigurationError, LeaseLostError
 from .lease import BaseLease, BaseLost, ReleaseStatus
 from .lock import OUTAGE, BaseLock, Skipped, delay_in
@@ -130,7 +131,7 @@ class Lock(BaseLock):
         lease = await acquire
         # No call from here on: a signal handler could run after it, and raise.
         if lease is None:
-            raise self._refused(acquire)
+            raise await run_awaited(self._refusing(acquire))
         return lease  # type: ignore[no-any-return]
 
     def __call__(self, function: Function) -> Function:

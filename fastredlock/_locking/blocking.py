@@ -9,6 +9,7 @@ from functools import wraps
 from typing import Any, TypeVar
 
 from .._core import (
+    AcquireCall,
     ExtendCall,
     enter,
     lease_exit,
@@ -22,6 +23,7 @@ from .._options.functions import (
     is_coroutine_function,
     name_of,
 )
+from .._steps import run
 from ..errors import ConfigurationError, LeaseLostError
 from .driver import Driver
 from .lease import BaseLease, BaseLost, ReleaseStatus
@@ -114,6 +116,9 @@ class Lock(BaseLock):
 
     __enter__ = lock_enter
     __exit__ = lock_exits
+
+    def _refused(self, acquire: AcquireCall) -> Exception:
+        return run(self._refusing(acquire))
 
     def __call__(self, function: Function) -> Function:
         """Return the function with the lock held for each of its calls.

@@ -12,15 +12,27 @@ The entries are counted, as those of a threading.RLock. The core notes them
 
 from __future__ import annotations
 
+import os
+from _tracemalloc import is_tracing
+from collections.abc import Sequence
 from typing import Any
 
-from .._core import DEFAULT_RESOURCE, DriverFields, LeaseFields, Permits, Shared
+from .._core import (
+    DEFAULT_RESOURCE,
+    DriverFields,
+    LeaseFields,
+    Permits,
+    Round,
+    Shared,
+    registered,
+)
 from .._options.keys import encode_resource
 from .._reports.log import warn_once
-from .._reports.votes import Resource
+from .._reports.votes import Resource, value_of
 from ..errors import LeaseLostError, ReentryError
 
 Key = bytes | tuple[bytes, ...] | Permits | Shared
+OURS = os.path.dirname(os.path.dirname(__file__))
 NOT_IN_BLOCK = (
     "this caller is in no block of it, or entered it in another context (contextvars): "
     "use the lease that entering it gave"
@@ -109,11 +121,36 @@ def refusal(driver: DriverFields, resource: Resource, key: Any) -> ReentryError 
     return ReentryError(resource, held_for(lease), permits, is_of_task, is_upgrade)
 
 
-def holder_here(driver: DriverFields, key: Key) -> str:
-    """Return who in this process holds the resource, for a message; or ""."""
+def holder_here(driver: DriverFields, key: Key, looks: Sequence[Round] = ()) -> str:
+    """Return who in this process holds the resource, for a message; or "".
+
+    `looks`: at its keys, if the masters were asked. By them a lease is found that has
+    no block, or is of another FastRedlock.
+    """
     who, lease = "this caller itself", own_block(driver, key)
     if lease is None:
         who, lease = "another caller", block_of_others(driver, key)
+    if lease is None and looks:
+        keys = {look.resource for look in looks}
+        tokens = {value_of(reply) for look in looks for _, reply, _ in look.votes()}
+        for each in registered(LeaseFields):
+            is_held = each._round.token in tokens and not each._is_parents()
+            if is_held and not keys.isdisjoint(keys_of(each)):
+                lease = each
     if lease is None:
         return ""
-    return f"{who} in this process has held it for {held_for(lease):.3f} s"
+    if lease._block is None:
+        who = "a lease without a block"
+    how = f"has held it for {held_for(lease):.3f} s" if lease.attempts else "adopted it"
+    return f"{who} in this process {how}{line_of(lease)}"
+
+
+def line_of(lease: LeaseFields) -> str:
+    """Return where a lease was taken, if tracemalloc is on (-X tracemalloc=9)."""
+    if not is_tracing():
+        return ""
+    from tracemalloc import get_object_traceback  # 5 ms
+
+    trace = get_object_traceback(lease) or ()
+    lines = [str(each) for each in trace if not each.filename.startswith(OURS)]
+    return f", taken at {lines[-1]}" if lines else ""

@@ -7,15 +7,19 @@ calls that are skipped while others hold it (`skip=True`).
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from .._core import (
     DEFAULT_RESOURCE,
     AcquireCall,
+    Batch,
     BlockExit,
     LockFields,
     PermitsOf,
+    Round,
     SharedOf,
     check_acquire,
     draw_fraction,
@@ -24,6 +28,7 @@ from .._options.keys import distinct, encode_resources
 from .._options.retry import delay_of
 from .._reports.log import info, warn
 from .._reports.votes import Resource
+from .._steps import Steps
 from ..errors import (
     AcquireError,
     ConfigurationError,
@@ -32,7 +37,7 @@ from ..errors import (
     ReentryError,
     ValidityExhaustedError,
 )
-from .attempt import failure
+from .attempt import failure, looks_at
 from .blocks import held_for, holder_here, own_block
 from .driver import BaseDriver, refuse_pickling
 from .lease import BaseLease
@@ -107,25 +112,35 @@ class BaseLock(LockFields):
         is_more = ttl is not None and ttl.ttl_ms / 1000 > lease.remaining()
         return lease, ttl if is_more else None
 
-    def _refused(self, acquire: AcquireCall) -> Exception:
-        """Return what an entry raises where others hold the lock all the time."""
-        error = self._taken(acquire)
+    def _refusing(self, acquire: AcquireCall) -> Steps[Exception]:
+        """Return what an entry raises where others hold the lock all the time.
+
+        A caller that has waited is told by whom: the masters are asked once more.
+        """
+        looks: list[Round] = []
+        driver, round = self._driver, acquire.round
+        if acquire.timeout != 0 and round is not None:
+            looks = looks_at(driver.engine, acquire.encode(acquire.resource), round)
+        if looks:
+            with suppress(FastRedlockError):  # closed meanwhile
+                yield partial(driver.run, Batch([*looks]))
+        error = self._taken(acquire, looks)
         if self._wanted.skip is None:
             return error
         info("skipped: %s", error)  # Celery calls the task a success
         return Skipped()
 
-    def _taken(self, acquire: AcquireCall) -> AcquireError:
+    def _taken(self, acquire: AcquireCall, looks: Sequence[Round] = ()) -> AcquireError:
         round: Any = acquire.round  # its last
         driver, resource = self._driver, acquire.resource
         hint, encode = "", self._wanted.encode
-        if driver.entered:
-            hint = holder_here(driver, encode(resource))
+        if driver.entered or looks:
+            hint = holder_here(driver, encode(resource), looks)
         if not hint and isinstance(encode, PermitsOf):
             count = encode.count
             hint = "its one slot" if count == 1 else f"all {count} slots"
-        began_ns = acquire.began_ns
-        return failure(driver.engine, resource, round, round.attempt, began_ns, hint)
+        given = round, round.attempt, acquire.began_ns, hint, looks
+        return failure(driver.engine, resource, *given)
 
     def _of_call(
         self: AnyLock, args: tuple[Any, ...], kwargs: dict[str, Any]

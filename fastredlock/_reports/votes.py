@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
-from time import time
+from time import gmtime, strftime, time
 from typing import Any, NamedTuple
 
 try:  # what hashlib itself has where there is no OpenSSL, which takes 4 ms to load
@@ -135,6 +135,31 @@ def holder_of(
         owner=owner,
         since=since,
     )
+
+
+def with_holders(
+    votes: Sequence[MasterVote], looks: Sequence[Sequence[MasterVote]]
+) -> tuple[MasterVote, ...]:
+    """Return the votes, each TAKEN one as a look of its master saw a holder since."""
+    by_master = zip(votes, *looks, strict=True)
+    return tuple(
+        next((seen for seen in looked if vote.vote is Vote.TAKEN and seen.owner), vote)
+        for vote, *looked in by_master
+    )
+
+
+def holder_text(votes: Sequence[MasterVote]) -> str:
+    """Name the holder that a quorum has seen; "": none, or it names no owner."""
+    for seen in votes:
+        same = [vote.token_hash == seen.token_hash for vote in votes]
+        if seen.owner and has_quorum(same, electorate_of(votes)):
+            since = "" if seen.since is None else f" since {in_utc(seen.since)}"
+            return f"{seen.owner} has held it{since}"
+    return ""
+
+
+def in_utc(seconds: int) -> str:
+    return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
 
 
 def reading_of(
