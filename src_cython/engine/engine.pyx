@@ -301,7 +301,7 @@ cdef class Engine:
         cdef Round adopted = self.new_round(OPERATION_ACQUIRE, keys, token, terms)
         round_on_adopted(adopted, token, fence, now_ns)
         if self.token_uses is not None:
-            token_uses_take(self.token_uses, adopted)
+            token_uses_take(self.token_uses, adopted, now_ns)
             token_uses_hold(adopted, now_ns)
         return adopted
 

@@ -68,6 +68,57 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
     return engine_queue(self, release, release.may_hold, True, now_ns)
 
 
+# --- given tokens ---------------------------------------------------------------------
+# Rounds with a token that the caller gave: whether they may be sent, and to which
+# masters, by the rules of token use.
+
+cdef str NOT_SETTLED = "not asked: an earlier use of this token is not settled here"
+
+
+cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
+    cdef uint64_t late = 0, unsettled = 0, ready = 0
+    cdef TokenUse use
+    cdef Master master
+    cdef Connection connection
+    if round.operation_code != OPERATION_ACQUIRE:
+        if round_may_be_sent(round, now_ns):
+            return engine_queue(self, round, <uint64_t>-1, False, now_ns)
+        return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
+    token_uses_take(self.token_uses, round, now_ns)
+    for use in round.token_uses:
+        if round_is_tried(use.open):
+            return engine_withhold_all(self, round, VOTE_TAKEN, USED_HERE, now_ns)
+        unsettled |= token_use_unsettled(use, now_ns)
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.state_code == MASTER_READY:
+            ready |= set_of(master.vote)
+        if connection_has_lost(connection, round, now_ns):
+            late |= set_of(master.vote)
+    if electorate_wins(self.electorate, ready) and (
+        not electorate_wins(self.electorate, ~(late | unsettled))
+    ):
+        return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
+    for use in round.token_uses:
+        use.open = round
+    engine_queue(self, round, ~late, False, now_ns)
+    for master in self.masters:
+        if set_has(late, master.vote):
+            text = master_connection(master, round.resource).reason or NOT_SETTLED
+            round_on_vote(round, master.vote, VOTE_FAILED, text, False, now_ns)
+
+
+cdef int engine_withhold_all(
+    Engine self, Round round, int vote, str text, int64_t now_ns
+) except -1:
+    # Send it to no master; it is closed at once.
+    cdef int i
+    round_open(round, now_ns)
+    round.is_withheld = True
+    for i in range(self.vote_count):
+        round_on_vote(round, i, vote, text, False, now_ns)
+
+
 # --- admission ------------------------------------------------------------------------
 # The admission of rounds: opened at once, or after a wait for connections.
 #
@@ -265,8 +316,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     if verdict == VERDICT_WON and round.operation_code == OPERATION_ACQUIRE and (
         round.token_uses is not None
     ):
-        token_uses_take(self.token_uses, round, True)
-        token_uses_hold(round, round.opened_ns)
+        token_uses_grant(self.token_uses, round, round.opened_ns)
     self.counters.ended[round.operation_code][verdict] += 1
     if round.operation_code == OPERATION_ACQUIRE and not round.is_withheld and (
         self.quorum_lost_ns or verdict >= VERDICT_UNREACHABLE
@@ -340,7 +390,7 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
     if round.turn is not None:
         turns_leave(self, round, now_ns)
     if not round.is_opened:
-        if round_is_release(round) and not engine_is_over_given(self, round, now_ns):
+        if round_is_release(round) and round_may_be_sent(round, now_ns):
             self.counters.rounds += 1
             if round.operation_code == OPERATION_RELEASE:      # else its key stays
                 gate_notify(self, round, now_ns)

@@ -1,4 +1,5 @@
-# What is decided in this process alone, without the network: a lease is handed on.
+# What is decided in this process alone, without the network: a lease is handed on, or
+# a command under a given token is not sent.
 
 # --- cohort ---------------------------------------------------------------------------
 # A cohort: callers of one process that hold a lease one after the other. Pure.
@@ -45,3 +46,22 @@ cdef bint round_may_be_given(Round grant, Round next, int64_t now_ns) noexcept:
 cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
     # Of a round that used its whole timeout.
     return terms.ttl_ms * NS_PER_MS - terms.drift_ns - terms.timeout_ns
+
+
+# --- given tokens ---------------------------------------------------------------------
+# Whether an EXTEND or a RELEASE under a token of the caller may be sent (token use).
+
+cdef str USED_HERE = "in use in this process at the same time, under the same token"
+
+
+cdef bint round_may_be_sent(Round self, int64_t now_ns) except -1:
+    # It may unless its lease is over; an open ACQUIRE under the token gives way to it.
+    cdef TokenUse use
+    if round_is_overused(self):
+        return False
+    if self.operation_code == OPERATION_EXTEND:
+        token_uses_hold(self, now_ns)
+    for use in self.token_uses or ():
+        if round_is_tried(use.open):
+            round_take_over(self, use.open, USED_HERE, now_ns)
+    return True

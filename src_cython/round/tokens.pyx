@@ -53,20 +53,26 @@ cdef class TokenUses:
         self.by_pair = {}
 
 
-cdef int token_uses_take(TokenUses self, Round round, bint is_granted=False) except -1:
-    # The round gets the use of each of its pairs: the last one, or as it is granted a
-    # new one; leases of before end here.
-    cdef TokenUse use
+cdef int token_uses_take(TokenUses self, Round round, int64_t now_ns) except -1:
+    # The round gets the last use of each of its pairs, or a first one.
     cdef list uses = []
+    token_uses_sweep(self, now_ns)
     for key in round.keys or (round.resource,):
         use = self.by_pair.get((key, round.token))
-        if use is None or is_granted:
-            use = TokenUse.__new__(TokenUse)
-            self.by_pair[key, round.token] = use
+        if use is None:
+            use = self.by_pair[key, round.token] = TokenUse.__new__(TokenUse)
         uses.append(use)
-    for use in round.token_uses or () if is_granted else ():
-        use.is_over = True
     round.token_uses = tuple(uses)
+
+
+cdef int token_uses_grant(TokenUses self, Round round, int64_t now_ns) except -1:
+    # It gets a new use of each of its pairs; leases of before end here.
+    for use in round.token_uses:
+        (<TokenUse>use).is_over = True
+    for key in round.keys or (round.resource,):
+        self.by_pair.pop((key, round.token), None)
+    token_uses_take(self, round, now_ns)
+    return token_uses_hold(round, round.opened_ns)
 
 
 cdef int token_uses_sweep(TokenUses self, int64_t now_ns) except -1:
@@ -81,12 +87,6 @@ cdef int token_uses_sweep(TokenUses self, int64_t now_ns) except -1:
             use.is_over = True      # its lease may still be released: it is gone
             del self.by_pair[pair]
     self.sweep_at = max(<Py_ssize_t>SWEEP_AT_LEAST, 2 * len(self.by_pair))
-
-
-cdef int token_uses_open(Round acquire) except -1:
-    # It is sent.
-    for use in acquire.token_uses:
-        (<TokenUse>use).open = acquire
 
 
 cdef int token_uses_release(Round release) except -1:
