@@ -1,4 +1,4 @@
-"""A few seconds of chaos; its checker, its schedule and its storage can be believed."""
+"""A few seconds of chaos; its checker and its schedule can be believed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 
-from . import storage
 from .ledger import Hold, Ledger, Window, violations, windows_in
 from .report import Report, Told
 from .run import Run, reports_of, run
@@ -114,10 +113,3 @@ def test_exclusion_when_masters_fail_by_schedule_then_is_never_violated(
     figures = run("fastredlock", 4, SEED, Options(restarts_at_once))
     assert not figures.is_broken, (figures.counts, figures.notes)
     assert figures.counts["faults"] > 5
-
-
-@pytest.mark.slow
-def test_storage_when_holders_stand_still_then_no_late_write_gets_through() -> None:
-    told = storage.run(storage.FENCED, 60, seed=7, enough=2)
-    assert (told.stale, told.refused >= 2) == (0, True)
-    assert told.stale_refused == told.refused
