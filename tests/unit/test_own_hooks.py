@@ -12,40 +12,14 @@ from tests.support.stolen_time import Taken, stolen_ms
 
 pytest_plugins = ("pytester",)
 
-# Each process of pytest leaves its name; where too many do, it ends at once: workers
-# that start workers would otherwise not end.
-CONFTEST = """
-import os
-from pathlib import Path
-from tests.support.parallel import pytest_cmdline_main
-
-def pytest_configure(config):
-    names = Path(__file__).parent / "processes"
-    names.mkdir(exist_ok=True)
-    (names / f"{os.environ.get('PYTEST_XDIST_WORKER', 'main')}-{os.getpid()}").touch()
-    if len(list(names.iterdir())) > 20:
-        os._exit(1)
-"""
-TESTS = """
-import pytest
-
-@pytest.mark.parametrize("number", range(40))
-def test_it(number):
-    pass
-"""
-
 
 @pytest.fixture
-def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Make a suite of forty tests, named by `testpaths`."""
+def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make a suite whose folder is named by `testpaths`."""
     for name in ("PYTEST_XDIST_WORKER", "PYTEST_ADDOPTS"):  # of this very run
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[2]))
     pytester.makeini("[pytest]\ntestpaths = tests")
-    folder = pytester.mkdir("tests")
-    (folder / "conftest.py").write_text(CONFTEST)
-    (folder / "test_it.py").write_text(TESTS)
-    return folder
+    (pytester.mkdir("tests") / "test_it.py").touch()
 
 
 @pytest.mark.parametrize(
@@ -58,17 +32,23 @@ def suite(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
         *(("-p no:xdist", None), ("-n0", 0), ("-n1", 1)),
     ],
 )
+@pytest.mark.usefixtures("suite")
 def test_whole_suite_is_distributed_and_what_asks_for_something_else_is_left_alone(
-    suite: Path, pytester: pytest.Pytester, arguments: str, workers: int | None
+    pytester: pytest.Pytester, arguments: str, workers: int | None
 ) -> None:
-    assert numprocesses(pytester, *arguments.split()) == workers
-
-
-def numprocesses(pytester: pytest.Pytester, *arguments: str) -> int | None:
-    """Return how many workers our hook asks for, None if it does nothing."""
-    config = pytester.parseconfig(*arguments)
+    config = pytester.parseconfig(*arguments.split())
     parallel.pytest_cmdline_main(config)
-    return getattr(config.option, "numprocesses", None)
+    assert getattr(config.option, "numprocesses", None) == workers
+
+
+@pytest.mark.usefixtures("suite")
+def test_worker_of_the_whole_suite_starts_no_workers(
+    pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    config = pytester.parseconfig()
+    parallel.pytest_cmdline_main(config)
+    assert config.option.numprocesses is None
 
 
 # --- when a failed test is run again, and that none is which fails by itself
@@ -115,15 +95,6 @@ def stat(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(stolen_time, "MOST_REPEATS", 2)
     pytester.makeconftest(HOOKS)
     return path
-
-
-def outcome(
-    pytester: pytest.Pytester, test: str, file: str = "test_it"
-) -> tuple[pytest.RunResult, int]:
-    """Run this test; return what pytest says, and how often it was run."""
-    pytester.makepyfile(**{file: BEGINNING + test})
-    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
-    return result, len(Path("runs").read_text())
 
 
 # --- pure -----------------------------------------------------------------------------
@@ -196,7 +167,6 @@ def test_it():
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("stat")
-@pytest.mark.parametrize("file", ["test_it", "test_waiting_it"])
 @pytest.mark.parametrize(
     ("test", "outcomes", "runs", "reruns"),
     [
@@ -207,28 +177,21 @@ def test_it():
         (ONCE_IN_TEN, {"passed": 9, "failed": 1}, 10, 0),
         (THEIR_BUG, {"failed": 1}, 1, 0),
     ],
-    ids=[
-        "stolen once",
-        "waited once",
-        "a server waited once",
-        "stolen always",
-        "by chance",
-        "no bug any more",
-    ],
+    ids=("stolen", "waited", "a server waited", "always", "by chance", "no bug"),
 )
 def test_test_when_it_fails_then_is_run_again_only_if_time_was_taken_away(
     pytester: pytest.Pytester,
-    file: str,
     test: str,
     outcomes: dict[str, int],
     runs: int,
     reruns: int,
 ) -> None:
-    result, found = outcome(pytester, test, file)
+    pytester.makepyfile(test_it=BEGINNING + test)
+    result = pytester.runpytest_inprocess("-p", "no:cacheprovider")
     said = result.parseoutcomes()
     said.pop("warnings", None)  # of a plugin that is here
     assert said.pop("rerun", 0) == reruns  # in pytest's last line
-    assert (said, found) == (outcomes, runs)
+    assert (said, len(Path("runs").read_text())) == (outcomes, runs)
     assert result.ret == ("failed" in outcomes)
     if test is SLOW_ONCE:
         result.stdout.fnmatch_lines(["*::test_it, 120 ms taken away: *'slow'*"])
