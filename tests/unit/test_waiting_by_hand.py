@@ -212,6 +212,18 @@ def test_release_when_its_gate_replies_last_then_is_known_whom_it_notified() -> 
     assert gates.engine.is_contended(KEY, gates.now_ns)
 
 
+def test_turn_when_the_gate_refuses_it_then_is_taken_though_the_others_grant() -> None:
+    gates = Gates()
+    round = gates.wait()
+    gates.heard(GATE, ASK)
+    gates.say(GATE, b"*4\r\n:1\r\n:-2\r\n:0\r\n:1\r\n")  # nobody is before it
+    assert round.is_opened
+    gates.say(GATE, b":2\r\n")  # somebody waits longer
+    gates.answer(NEXT)
+    gates.answer(LAST)
+    assert round.verdict is Verdict.TAKEN
+
+
 @pytest.mark.parametrize(
     "key",
     [
