@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from weakref import WeakKeyDictionary
 
 from hiredis import Reader
@@ -124,30 +124,57 @@ def mark(left_ms: int = -2, holder: bytes = b"x") -> bytes:
     return b"*2\r\n:%d\r\n" % left_ms + bulk(holder)
 
 
-def settings_told(asked: bytes, replicas: bytes) -> bytes:
-    """Encode the answers to what was asked by CONFIG GET; `replicas`: to the first."""
-    told = replicas if b"min-replicas-*" in asked else b""
-    if b"repl-backlog-ttl" in asked:
-        told += b"%1\r\n" + bulk(b"repl-backlog-ttl") + bulk(b"3600")
-    return told
+Reply = bytes | Callable[[list[bytes]], bytes]
 
 
-def answer_handshake(
+def settings_told(words: list[bytes]) -> bytes:
+    """Encode the answer to CONFIG GET of a server without replicas."""
+    if words[2] != b"repl-backlog-ttl":
+        return b"%0\r\n"
+    return b"%1\r\n" + bulk(words[2]) + bulk(b"3600")
+
+
+def scripts_known(words: list[bytes]) -> bytes:
+    """Encode the answer to SCRIPT EXISTS of a server that has all, or to LOAD."""
+    if words[1] == b"LOAD":
+        return bulk(b"0" * 40)
+    return b"*%d\r\n" % len(words[2:]) + b":1\r\n" * len(words[2:])
+
+
+ANSWERS: dict[str, Reply] = {
+    **dict.fromkeys(("EVAL", "EVALSHA"), ALLOWED),  # of the probe
+    **{"HELLO": HELLO, "CLIENT": b"+OK\r\n", "COMMAND": NO_NATIVE},
+    **{"CONFIG": settings_told, "SCRIPT": scripts_known},
+}
+
+
+def shake_hands(
     engine: Engine,
     i: int,
-    info_reply: bytes,
-    native: bytes,
     now_ns: int,
-    replicas: bytes = b"%0\r\n",
-) -> None:
-    """Answer all of a handshake but its marker, in the form that it has asked for."""
-    receive(engine, i, HELLO, now_ns)
-    asked = outgoing(engine, i)
-    if not asked:  # the connection is lost
-        return
-    native += settings_told(asked, replicas)
-    rest = handshake_replies(info_reply, native).removeprefix(HELLO)
-    receive(engine, i, rest, now_ns)
+    told: bytes = b"",
+    marked: bytes | None = None,
+    answers: Mapping[str, Reply] = ANSWERS,
+) -> list[list[bytes]]:
+    """Take a connection that was begun, and answer its handshake; list what follows.
+
+    `told`: to INFO; `marked`: to the marker, which follows, too, if that is None;
+    `answers`: to what else is asked, by the first word of each command.
+    """
+    said = {**ANSWERS, "INFO": told or info(run_id=f"id{i}"), **answers}
+    connected(engine, i, now_ns)
+    while asked := commands_in(outgoing(engine, i)):
+        replies = []
+        for words in asked:
+            is_call = words[2:3] > [b"0"] and words[0].startswith(b"EVAL")
+            answer = None if is_call else said.get(words[0].decode())
+            if scripts.MARKER in words:
+                answer = marked
+            if answer is None or words[1:2] == [b"KILL"]:
+                return [words for words in asked if words != [b"TIME"]]
+            replies.append(answer if isinstance(answer, bytes) else answer(words))
+        receive(engine, i, b"".join(replies), now_ns)
+    return []
 
 
 def make_ready(
@@ -162,47 +189,28 @@ def make_ready(
     `native`: what each answers to COMMAND INFO; by default none has such commands.
     """
     for i in open_due(engine, True, now_ns):
-        connected(engine, i, now_ns)
-        outgoing(engine, i)
         told = native[i] if native else NO_NATIVE
-        answer_handshake(engine, i, infos[i], told, now_ns)
-        if scripts.MARKER in outgoing(engine, i):
-            receive(engine, i, marked, now_ns)
-        outgoing(engine, i)
+        shake_hands(engine, i, now_ns, infos[i], marked, {"COMMAND": told})
     return engine
 
 
-REST = handshake_replies(info(run_id="id0")).removeprefix(HELLO)
-
-
 def reconnect(
-    engine: Engine, at_ns: int, rest: bytes = REST, client_id: int = 2
+    engine: Engine,
+    at_ns: int,
+    answers: Mapping[str, Reply] = ANSWERS,
+    client_id: int = 2,
+    told: bytes = b"",
 ) -> list[list[bytes]]:
-    """Open the connection to master 0, which began before; list what it is sent.
-
-    `rest`: what the server replies behind HELLO.
-    """
+    """Open the connection to master 0, which began before; list what it is sent."""
     assert engine.states[0][0] is MasterState.CONNECTING
-    connected(engine, 0, at_ns)
     hello = b"%%2\r\n+server\r\n+redis\r\n+id\r\n:%d\r\n" % client_id
-    receive(engine, 0, hello, at_ns)
-    outgoing(engine, 0)
-    receive(engine, 0, rest, at_ns)
-    return sent(engine)
+    return shake_hands(engine, 0, at_ns, told, None, {**answers, "HELLO": hello})
 
 
 def ready_engine(count: int = 1, max_ttl_ns: int = 0, jitter_seed: int = 1) -> Engine:
     told = [info(run_id=f"id{i}", uptime_in_seconds=99999) for i in range(count)]
     engine = new_engine(count, max_ttl_ns, jitter_seed=jitter_seed)
     return make_ready(engine, told)
-
-
-def shake_hands(engine: Engine, master: int, now_ns: int) -> None:
-    """Let a connection that was begun become READY."""
-    connected(engine, master, now_ns)
-    outgoing(engine, master)
-    said = handshake_replies(info(run_id=f"id{master}"))
-    receive(engine, master, said, now_ns)
 
 
 def asked_engine(now_ns: int, tokens_are_given: bool = False) -> Engine:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from fastredlock._core import Engine, MasterState, Operation, Round
+from fastredlock._core import Engine, Operation, Round
 from fastredlock._locking.driver import new_scripts
 from fastredlock._options import scripts
 from fastredlock._options.masters import Endpoint
 from tests.support import by_hand as hand
 from tests.support.by_hand import START_NS, TERMS, TIME_REPLY, S, info, mark
 
-LOADS = 11  # scripts of a handshake
 WALL_US = 1_800_000_000_000_000  # of the clock on the wall, at the start of a test
 T0 = START_NS + S
 FREE = b"*3\r\n_\r\n:-2\r\n:0\r\n"
@@ -53,13 +52,8 @@ def ready_engine(
 
 def connect(engine: Engine, master: int, now_ns: int, uptime: int = 99) -> None:
     """Open the connection of a master that is CONNECTING, and answer its handshake."""
-    hand.connected(engine, master, now_ns)
-    hand.outgoing(engine, master)
     told = info(run_id=f"id{master}", uptime_in_seconds=uptime)
-    said = hand.handshake_replies(told, loads=LOADS)
-    hand.receive(engine, master, said, now_ns)
-    if engine.states[master][0] is MasterState.HANDSHAKE:
-        hand.receive(engine, master, mark(), now_ns)
+    hand.shake_hands(engine, master, now_ns, told, mark())
 
 
 def begin(engine: Engine, now_ns: int = T0, *keys: bytes) -> Round:

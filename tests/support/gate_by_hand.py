@@ -180,9 +180,7 @@ class Gates(ByHand):
         hand.by_hand(self.engine)
         hand.open_due(self.engine, True, self.now_ns)
         for i in range(COUNT):
-            hand.connected(self.engine, i, self.now_ns)
-            self.say(i, hand.handshake_replies(info(run_id=f"{i}"), native, LOADED))
-            self.hear(i)
+            hand.shake_hands(self.engine, i, self.now_ns, answers={"COMMAND": native})
         self.take()  # asks for the time, for a while
 
     def say(self, master: int, data: bytes) -> None:

@@ -118,17 +118,15 @@ class Cluster:
         self, node: int, at_ns: int, run_id: str = "", my_id: bytes = b""
     ) -> None:
         """Let a connection become READY; it shows where its marker is."""
-        hand.connected(self.engine, node, at_ns)
-        hand.outgoing(self.engine, node)
         told = info(
             run_id=run_id or f"id{node}", master_replid="r", uptime_in_seconds=99999
         )
         my_id = my_id or id_of(b" abcd"[node : node + 1])
-        hand.answer_handshake(self.engine, node, my_id + told, hand.NO_NATIVE, at_ns)
-        self.first = sent(self.engine, node)
-        if self.first and self.first[-1] == [b"CLUSTER", b"SLOTS"]:  # of a new node
-            self.say(node, map_of(self.parts), at_ns)
-            self.first = sent(self.engine, node)
+        self.first = hand.shake_hands(
+            self.engine, node, at_ns, told,
+            answers={"CLUSTER": lambda words: (
+                my_id if words == MY_ID else map_of(self.parts))},
+        )  # fmt: skip
         if self.first and scripts.MARKER in self.first[-1]:
             self.say(node, hand.mark(), at_ns)
 
@@ -904,12 +902,12 @@ class Clusters:
             map = map_of([(0, 16383, (name, 1))])
             self.say(home, b"+OK\r\n" + id_of(name) + map)
         for node in sorted(self.to_connect):
-            hand.connected(self.engine, node, T0)
             told = info(run_id=f"id{node}", master_replid="r", uptime_in_seconds=99999)
-            my_id = id_of(self.ids[node - 3])
-            native = b"*2\r\n*1\r\n" + bulk(b"delifeq") + b"_\r\n"
-            self.say(node, hand.handshake_replies(told, native, 10, my_id=my_id))
-            hand.outgoing(self.engine, node)
+            hand.shake_hands(
+                self.engine, node, T0, told,
+                answers={"CLUSTER": id_of(self.ids[node - 3]),
+                         "COMMAND": b"*2\r\n*1\r\n" + bulk(b"delifeq") + b"_\r\n"},
+            )  # fmt: skip
 
     def say(self, node: int, reply: bytes, at_ns: int = T0) -> None:
         hand.receive(self.engine, node, reply, at_ns)

@@ -29,16 +29,14 @@ from fastredlock._options.masters import Endpoint, parse_masters
 from fastredlock.testing._model import Model
 from tests.support.by_hand import (
     MS,
-    NO_NATIVE,
     SCRIPTS,
     START_NS,
     TIME_REPLY,
+    Reply,
     S,
-    answer_handshake,
     begin,
     bulk,
     by_hand,
-    connected,
     info,
     lost,
     make_ready,
@@ -48,6 +46,8 @@ from tests.support.by_hand import (
     receive,
     said_of,
     sent,
+    settings_told,
+    shake_hands,
 )
 from tests.support.core import Handshake
 
@@ -354,6 +354,14 @@ def told_by_primary(come: int) -> bytes:
     )  # fmt: skip
 
 
+def settings_of(lags: dict[bytes, bytes]) -> dict[str, Reply]:
+    """Answer CONFIG GET: so many replicas have to follow, with this lag."""
+    told = b"%2\r\n" + b"".join(bulk(each) for pair in lags.items() for each in pair)
+    return {
+        "CONFIG": lambda words: settings_told(words) if b"log" in words[2] else told
+    }
+
+
 @pytest.mark.parametrize(
     ("come", "state", "marked"),
     [
@@ -367,14 +375,11 @@ def test_primary_when_it_is_busy_then_is_asked_for_its_replicas_in_each_half_sec
 ) -> None:
     engine = endpoint_engine(failover_ns=3 * S)
     open_due(engine, True, START_NS)
-    connected(engine, 0, START_NS)
-    config = b"%2\r\n" + b"".join(bulk(each) for pair in LAGS.items() for each in pair)
-    answer_handshake(engine, 0, told_by_primary(5), NO_NATIVE, START_NS, config)
-    receive(engine, 0, mark(), START_NS)
-    outgoing(engine, 0)
+    told = told_by_primary(5)
+    shake_hands(engine, 0, START_NS, told, mark(), settings_of(LAGS))
     begin(engine, START_NS)
     outgoing(engine, 0)
-    receive(engine, 0, told_by_primary(5) + b"+OK\r\n" + TIME_REPLY, START_NS)
+    receive(engine, 0, told + b"+OK\r\n" + TIME_REPLY, START_NS)
     asked, markers = [], []
     for at_ns in range(START_NS + 5 * MS, START_NS + S, 5 * MS):  # never silent
         begin(engine, at_ns)
@@ -601,14 +606,11 @@ def test_guard_when_replicas_came_while_it_was_idle_then_the_marker_has_their_co
 ) -> None:
     """Others have counted each of them: two in a rolling restart cost no wait."""
     engine = endpoint_engine(failover_ns=3 * S)
-    config = b"%2\r\n" + b"".join(bulk(each) for pair in LAGS.items() for each in pair)
-    for come, told in ((5, mark()), (9, marked)):
+    for come, left in ((5, mark()), (9, marked)):
         lost(engine, 0, "cut", START_NS)
         open_due(engine, True, START_NS)
-        connected(engine, 0, START_NS)
-        told_now = told_by_primary(come)
-        answer_handshake(engine, 0, told_now, NO_NATIVE, START_NS, config)
-        receive(engine, 0, told, START_NS)
+        told = told_by_primary(come)
+        shake_hands(engine, 0, START_NS, told, left, settings_of(LAGS))
     assert said_of(begin(engine, START_NS))[0] is (
         Vote.PENDING if votes else Vote.FAILED
     )
@@ -642,11 +644,8 @@ def test_marker_when_an_endpoint_keeps_it_then_is_not_that_of_a_plain_master(
     """Each would find another one's name in it, and nobody could vote."""
     engine = endpoint_engine(failover_ns=failover_ns)
     open_due(engine, True, START_NS)
-    connected(engine, 0, START_NS)
-    outgoing(engine, 0)
-    told = info(**LONG, master_replid="x")
-    answer_handshake(engine, 0, told, NO_NATIVE, START_NS)
-    assert sent(engine, 0)[-1][3 : 3 + len(marker)] == marker
+    (asked,) = shake_hands(engine, 0, START_NS, info(**LONG, master_replid="x"))
+    assert asked[3 : 3 + len(marker)] == marker
 
 
 def test_endpoint_when_too_few_replicas_follow_then_that_is_why_it_has_no_vote() -> (
@@ -681,15 +680,8 @@ def test_guard_when_the_windows_of_two_servers_differ_then_the_longer_one_counts
     engine = endpoint_engine(failover_ns=-1)
     for server, lag, now_ns in ((old, 5, START_NS), (new, 1, START_NS + S)):
         open_due(engine, True, now_ns)
-        connected(engine, 0, now_ns)
-        outgoing(engine, 0)
-        told = b"%2\r\n" + b"".join(
-            bulk(each) for each in (b"min-replicas-to-write", b"1",
-                                    b"min-replicas-max-lag", b"%d" % lag)
-        )  # fmt: skip
-        answer_handshake(engine, 0, server, NO_NATIVE, now_ns, told)
-        outgoing(engine, 0)
-        receive(engine, 0, mark(), now_ns)
+        lags = LAGS | {b"min-replicas-max-lag": b"%d" % lag}
+        shake_hands(engine, 0, now_ns, server, mark(), settings_of(lags))
         if server is old:
             lost(engine, 0, "cut", now_ns)
     assert said_of(begin(engine, START_NS + 19 * S - 1))[0] is Vote.FAILED

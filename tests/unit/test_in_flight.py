@@ -11,20 +11,13 @@ from fastredlock._core import (
     Round,
     Terms,
     Verdict,
-    Vote,
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
-from tests.support.by_hand import MS, TERMS, TIME_REPLY, S, begin, info, said_of, sent
+from tests.support.by_hand import MS, TERMS, TIME_REPLY, S, begin, info, sent
 
 T0 = hand.START_NS + 3600 * S  # ready for so long that the connection is known to work
 SMALL = Terms(ttl_ms=300, drift_ns=5 * MS, timeout_ns=15 * MS)
-
-
-def rest_of_handshake(run_id: str, **fields: object) -> bytes:
-    """Encode what a server answers behind HELLO."""
-    told = hand.handshake_replies(info(run_id=run_id, **fields))
-    return told.removeprefix(hand.HELLO)
 
 
 def ready_engine(count: int = 1, max_ttl_ns: int = 0) -> Engine:
@@ -124,10 +117,11 @@ def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
     release = release_of(engine, lease, T0 + 2 * MS)
     hand.receive(engine, 0, b"-%b\r\n" % text, T0 + 3 * MS)
     assert release.verdict is Verdict.UNREACHABLE
-    refusing = b"".join(b"-%b\r\n" % text for _ in range(hand.REST.count(b"\r\n")))
+    commands = ("CLIENT", "INFO", "COMMAND", "SCRIPT")
+    busy: dict[str, hand.Reply] = dict.fromkeys(commands, b"-%b\r\n" % text)
     for second in (1, 2):
         assert hand.open_due(engine, True, T0 + second * S) == [0]
-        assert hand.reconnect(engine, T0 + second * S, rest=refusing) == []
+        assert hand.reconnect(engine, T0 + second * S, busy) == []
         assert engine.states[0][0] is MasterState.BACKOFF
     assert hand.open_due(engine, True, T0 + 3 * S) == [0]
     assert [words[:2] for words in hand.reconnect(engine, T0 + 3 * S)] == [
@@ -137,44 +131,11 @@ def test_release_when_the_master_is_busy_then_goes_out_when_it_is_not(
     assert release.may_hold == 0
 
 
-@pytest.mark.parametrize("end", ["its deadline", "its caller"])
-def test_round_when_it_ends_between_two_connections_then_is_not_asked_again(
-    end: str,
-) -> None:
-    engine, round = cut_round()
-    end_ns = T0 + 2 * MS if end == "its caller" else round.deadline_ns
-    assert engine.next_ns <= round.deadline_ns
-    if end == "its caller":
-        hand.withdraw(engine, round, end_ns)
-    else:
-        hand.pass_time(engine, end_ns)
-        assert said_of(round)[0] is Vote.SILENT
-        hand.conclude(engine, round, end_ns)
-    said = hand.reconnect(engine, end_ns + MS)
-    assert [words[:2] for words in said] == [[b"EVAL", scripts.RELEASE]]  # no more
-
-
-# ---- releases
-
-
-def test_release_when_cut_then_waits_for_the_next_connection_and_counts() -> None:
-    """Seen: the first was executed, its reply lost."""
-    engine = ready_engine()
-    lease = won(engine)
-    release = release_of(engine, lease, T0 + 2 * MS)
-    cut(engine, T0 + 3 * MS)
-    said = hand.reconnect(engine, T0 + 4 * MS)
-    assert said == [[b"EVAL", scripts.RELEASE, b"1", b"key", lease.token]]
-    hand.receive(engine, 0, b":0\r\n", T0 + 5 * MS)
-    assert release.is_won
-    assert not release.may_hold
-
-
 # ---- the connection that was lost
 
 
 def connected_again(engine: Engine, client_id: int, run_id: str) -> list[list[bytes]]:
-    return hand.reconnect(engine, T0 + S, rest_of_handshake(run_id), client_id)
+    return hand.reconnect(engine, T0 + S, client_id=client_id, told=info(run_id=run_id))
 
 
 def lost_with_client_id(client_id: int) -> Engine:
