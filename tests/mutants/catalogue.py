@@ -2,9 +2,10 @@
 
 They are in catalogue.txt, by machine, as small differences:
 
+    # Round: ROUND                     a machine, and where its mutants are caught
     no roll-back [simulator]           the name; what finds it alone, or, where the
                                        mistake was ours, the commit that cured it
-    tests: REPLIES tests/test_x.py     where it is caught, the likeliest first
+    tests: REPLIES tests/test_x.py     where else it is caught, the likeliest first
     in: engine_roll_back               a place, as `finder` has them
     - what is there                    once
     + what it becomes                  nothing, without such lines
@@ -34,16 +35,20 @@ class Mutant(NamedTuple):
 
 
 def parsed(text: str) -> tuple[Mutant, ...]:
-    text = re.sub(r"^#.*\n", "", text, flags=re.MULTILINE)  # the machines' names
-    head, *blocks = text.strip().split("\n\n")
-    named = dict(line.split(" = ") for line in head.splitlines())
-    return tuple(_mutant(block, named) for block in blocks)
+    head, *machines = re.split(r"^# ", text, flags=re.MULTILINE)
+    named = dict(line.split(" = ") for line in head.strip().splitlines())
+    return tuple(
+        _mutant(block, named, title.partition(": ")[2])
+        for title, _, blocks in (machine.partition("\n") for machine in machines)
+        for block in blocks.strip().split("\n\n")
+    )
 
 
-def _mutant(block: str, named: dict[str, str]) -> Mutant:
-    (title, tests), *edits = (part.splitlines() for part in block.split("\nin: "))
+def _mutant(block: str, named: dict[str, str], usual: str) -> Mutant:
+    (title, *tests), *edits = (part.splitlines() for part in block.split("\nin: "))
     name, _, found = title.removesuffix("]").partition(" [")
-    words = " ".join(named.get(word, word) for word in tests.split()[1:])
+    caught = tests[0].removeprefix("tests: ") if tests else usual
+    words = " ".join(named.get(word, word) for word in caught.split())
     return Mutant(name, tuple(words.split()), found, tuple(_edit(*e) for e in edits))
 
 
