@@ -187,9 +187,6 @@ def test_later_round_has_what_the_earlier_ones_and_the_delay_left_of_the_timeout
     assert driven.next_round().left_ns == 800 * MS
 
 
-# ---- the delays
-
-
 # ---- the hint
 
 LATE_US = (0, 80_400, 12_000)
@@ -292,9 +289,6 @@ def test_delay_grows_with_each_attempt_and_is_spread_by_three_quarters(
     retry: Retry, attempt: int, draw: float, delay: float
 ) -> None:
     assert retry.after_taken(attempt, 0.002, draw) == pytest.approx(delay)
-
-
-# ---- a value, not a policy with a memory
 
 
 # ---- what is refused

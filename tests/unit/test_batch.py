@@ -159,6 +159,3 @@ def test_extensions_when_the_engine_is_closed_then_the_rest_ends_unreachable(
     rest = batch.rounds[1024:]
     assert {round.verdict for round in rest} == {Verdict.UNREACHABLE}
     assert rest[0].votes()[0][:2] == (Vote.FAILED, "closed")
-
-
-# --- replies, many in one read --------------------------------------------------------

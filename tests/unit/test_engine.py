@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 
 import pytest
 
@@ -25,7 +24,6 @@ from tests.support.by_hand import MS, TERMS, TIME_REPLY, S, begin, begin_all, se
 from tests.support.core import by_hand_parting
 
 T0 = hand.START_NS + S
-Begin = Callable[[Engine, int], Round]
 
 
 def words_again(engine: Engine, at_ns: int) -> list[bytes]:
@@ -37,72 +35,6 @@ def words_again(engine: Engine, at_ns: int) -> list[bytes]:
 def test_clock_when_read_then_is_the_one_that_no_operator_can_set() -> None:
     before = time.clock_gettime_ns(time.CLOCK_BOOTTIME)
     assert before <= now_ns() <= time.clock_gettime_ns(time.CLOCK_BOOTTIME)
-
-
-def test_round_when_validity_is_over_before_the_return_then_is_too_late() -> None:
-    engine = hand.ready_engine(1)
-    round = begin(engine, T0)
-    hand.receive(engine, 0, b"+OK\r\n", T0 + MS)
-    assert round.is_won
-    hand.conclude(engine, round, T0 + 9_898 * MS)  # 10 s less 102 ms of drift
-    assert round.verdict is Verdict.TOO_LATE
-    assert scripts.RELEASE in hand.outgoing(engine, 0)
-
-
-def test_reply_when_it_comes_late_then_is_not_the_next_rounds_vote() -> None:
-    engine = hand.ready_engine(1)
-    first = begin(engine, T0)
-    first.on_deadline(T0 + S)
-    hand.conclude(engine, first, T0 + S)  # queues its release
-    second = begin(engine, T0 + S + MS)
-    replies = (b"+OK\r\n", TIME_REPLY, b":1\r\n", b"$-1\r\n")
-    hand.receive(engine, 0, b"".join(replies), T0 + S + 2 * MS)
-    assert hand.said_of(first)[0] is Vote.GRANTED
-    assert hand.said_of(second)[0] is Vote.TAKEN
-    assert engine.states[0][0] is MasterState.READY
-
-
-@pytest.mark.parametrize(
-    ("begin", "replies", "script", "keys"),
-    [
-        (begin, (b"+OK\r\n", b"$-1\r\n"), scripts.RELEASE, [b"key"]),
-        (begin_all, (b":1\r\n", b":0\r\n"), scripts.RELEASE_ALL, [b"a", b"b"]),
-    ],
-)
-def test_lost_round_is_rolled_back_where_it_was_granted_and_where_unanswered(
-    begin: Begin, replies: tuple[bytes, ...], script: bytes, keys: list[bytes]
-) -> None:
-    engine = hand.ready_engine(3)
-    round = begin(engine, T0)
-    for i in range(3):
-        hand.outgoing(engine, i)
-    answer(engine, *replies)
-    round.on_deadline(T0 + S)
-    hand.conclude(engine, round, T0 + S)
-    call = [b"EVAL", script, b"%d" % len(keys), *keys, round.token]
-    # The one that refused holds another's key.
-    assert [sent(engine, i) for i in range(3)] == [[call], [], [call]]
-
-
-@pytest.mark.parametrize(
-    ("begin", "script", "keys"),
-    [
-        (begin, scripts.RELEASE, [b"key"]),
-        (begin_all, scripts.RELEASE_ALL, [b"a", b"b"]),
-    ],
-)
-def test_release_when_its_connection_is_lost_then_goes_first_on_the_next_one(
-    begin: Begin, script: bytes, keys: list[bytes]
-) -> None:
-    engine = hand.ready_engine(1)
-    round = begin(engine, T0)
-    round.on_deadline(T0 + S)
-    hand.conclude(engine, round, T0 + S)
-    hand.lost(engine, 0, "cut", T0 + S)
-    hand.outgoing(engine, 0)
-    # By its source: nobody may be there to read NOSCRIPT.
-    call = [b"EVAL", script, b"%d" % len(keys), *keys, round.token]
-    assert words_again(engine, T0 + 2 * S) == call
 
 
 def lost_while_undone(engine: Engine, at_ns: int) -> Round:
@@ -164,13 +96,13 @@ def test_connection_when_no_quorum_is_left_without_it_then_is_sought_at_once() -
 def test_connections_when_a_master_owes_all_of_them_then_come_back_one_by_one() -> None:
     """Seen: 1,000 that connected again at once, so that their handshakes timed out."""
     back = set()
-    for seed in range(1, 40):
+    for seed in range(1, 16):
         engine = hand.ready_engine(1, jitter_seed=seed)
         begin(engine, T0)
         hand.pass_time(engine, T0 + S - MS)
         hand.pass_time(engine, T0 + S + MS)
         back.add(engine.next_ns // (10 * MS))
-    assert len(back) > 10
+    assert len(back) > 5
 
 
 def test_connection_when_we_stood_still_before_the_write_then_is_kept() -> None:
@@ -340,23 +272,6 @@ def test_extension_of_a_batch_is_not_sent_after_the_release_was_made(
     assert [round.is_won for round in extensions] == [False, True]
 
 
-def test_extension_on_a_lost_connection_ends_where_the_release_was_made_since(
-    engine: Engine, lease: Round
-) -> None:
-    """Seen in the simulator: its caller waited for ever."""
-    extension = engine.new_extension(lease, TERMS)
-    hand.submit(engine, extension, NOW)
-    hand.outgoing(engine, 0)
-    engine.new_release(lease, TERMS)
-    hand.lost(engine, 0, "connection lost", NOW)
-    hand.make_ready(engine, [hand.info(run_id="a", uptime_in_seconds=9)], NOW + MS)
-    hand.pass_time(engine, NOW + MS)
-    hand.finish(engine, NOW + MS)
-    assert EXTEND_SHA1 not in hand.outgoing(engine, 0)
-    assert extension.is_finished
-    assert extension.verdict is Verdict.UNREACHABLE
-
-
 def test_extension_is_not_repeated_after_the_release_was_made(
     engine: Engine, lease: Round
 ) -> None:
@@ -399,27 +314,6 @@ def test_extension_in_the_place_of_a_release_is_sent_whatever_ends(end: str) -> 
     assert (EXTEND in sent) != (EXTEND in hand.outgoing(engine, 0))
 
 
-def test_connection_that_is_refused_when_a_client_ends_is_tried_again_and_again() -> (
-    None
-):
-    """Seen: refused while nobody looked, and the server back since; its key stood. And
-    refused once more, a moment before it was back."""
-    engine = hand.ready_engine()
-    hand.by_hand(engine)
-    lease = engine.new_adopted(b"key", b"token", TERMS)
-    hand.lost(engine, 0, "cut", NOW)
-    hand.submit(engine, engine.new_release(lease, TERMS), NOW)
-    hand.open_due(engine, True, NOW + S)
-    hand.begin_close(engine, NOW + S)
-    for i in range(12):
-        at_ns = NOW + S + 20 * MS * i
-        hand.lost(engine, 0, "connection refused", at_ns)
-        assert engine.next_ns <= at_ns + 20 * MS
-        assert hand.awaits_replies(engine)
-        hand.pass_time(engine, at_ns + 20 * MS)
-        assert engine.states[0][0] is MasterState.CONNECTING
-
-
 def test_connection_that_is_cut_when_a_client_ends_is_opened_again_at_once() -> None:
     """Seen: in a back-off, behind one that had failed; the key stood for its ttl."""
     engine = hand.ready_engine()
@@ -451,10 +345,9 @@ def test_releases_behind_open_acquires_when_a_connection_is_given_up_are_few() -
     assert 0 < len(by_hand_parting(engine, 0) or b"") < 6 * 65_536
 
 
-# --- rounds of several keys, reply by reply: no socket, no clock, no server
+# --- rounds of several keys
 
 
-T0 = hand.START_NS + S
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 
@@ -462,9 +355,6 @@ def answer(engine: Engine, *replies: bytes, at_ns: int = T0 + MS) -> None:
     """Let masters 0, 1, ... say this."""
     for master, reply in enumerate(replies):
         hand.receive(engine, master, reply, at_ns)
-
-
-# ---- what is sent
 
 
 # Sent once more, the acquire would come behind its own release: the keys would stand

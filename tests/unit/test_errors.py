@@ -62,9 +62,6 @@ ACQUIRE_ERRORS = [
 SECRET = "hunter2"
 
 
-# ---- the tree
-
-
 # ---- what they say
 
 

@@ -6,7 +6,6 @@ import pytest
 
 from fastredlock._core import (
     Engine,
-    MasterState,
     Operation,
     Round,
     Verdict,
@@ -17,14 +16,12 @@ from tests.support import by_hand as hand
 from tests.support.by_hand import MS, TERMS, S, said_of, sent
 from tests.support.core import vote_of_reply
 from tests.support.fenced import (
-    KEPT_MS,
     NOT_OURS,
     RAISED,
     T0,
     TAKEN,
     WALL_US,
     begin,
-    connect,
     hear,
     is_write,
     number,
@@ -32,7 +29,6 @@ from tests.support.fenced import (
 )
 
 NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
-LIFE = b"%d" % (TERMS.ttl_ms + KEPT_MS)
 
 
 def grant(engine: Engine, *numbers: int, keys: tuple[bytes, ...] = ()) -> Round:
@@ -81,18 +77,6 @@ def test_proposal_follows_the_clock_and_never_goes_back(
     assert proposals(engine) == [proposed]
 
 
-def test_proposal_is_above_the_last_number_of_its_own_resource() -> None:
-    """And of that alone: the wrong clock of one holder is no business of others."""
-    engine = ready_engine()
-    ahead = WALL_US + 3_600_000_000
-    grant(engine, ahead, ahead)
-    begin(engine, T0 + S, b"key")
-    begin(engine, T0 + S, b"another")
-    first, second = proposals(engine)
-    assert first == ahead + 1
-    assert second < ahead
-
-
 def test_proposal_is_ahead_of_a_clock_that_is_behind_by_some_milliseconds() -> None:
     """Of all resources, by as much as was seen; so a master need not be asked again."""
     engine = ready_engine()
@@ -100,9 +84,6 @@ def test_proposal_is_ahead_of_a_clock_that_is_behind_by_some_milliseconds() -> N
     grant(engine, ahead, ahead)
     begin(engine, T0 + S, b"another")
     assert proposals(engine) == [WALL_US + 1_000_000 + 2000]
-
-
-# ---- one round trip
 
 
 # ---- what a master says of the key and of the number
@@ -130,17 +111,6 @@ def test_reply_of_the_script_is_the_vote_of_key_and_number(
     assert told is vote
     assert detail == text or (text is not None and text in str(detail))
     assert round.may_hold & 1 == may_hold
-
-
-@pytest.mark.parametrize("said", [b"+OK\r\n", b"$-1\r\n", b"$1\r\nx\r\n", b":-1\r\n"])
-def test_reply_of_no_known_kind_ends_the_connection(said: bytes) -> None:
-    engine = ready_engine()
-    round = begin(engine)
-    hear(engine, T0 + MS, said)
-    vote, text = said_of(round, 0)
-    assert (vote, "unexpected reply" in str(text)) == (Vote.FAILED, True)
-    assert round.may_hold & 1
-    assert engine.states[0][0] is not MasterState.READY
 
 
 # ---- the second write
@@ -217,12 +187,6 @@ def test_second_write_when_nothing_was_in_flight_before_then_ends_at_its_deadlin
     assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
 
 
-def test_second_write_when_the_validity_is_over_by_then_is_too_late() -> None:
-    engine, round = differing()
-    hear(engine, T0 + 11 * S, RAISED)
-    assert round.verdict is Verdict.TOO_LATE
-
-
 def test_script_of_a_number_when_it_is_unknown_then_is_sent_by_its_source() -> None:
     engine = ready_engine()
     round = begin(engine)
@@ -235,46 +199,6 @@ def test_script_of_a_number_when_it_is_unknown_then_is_sent_by_its_source() -> N
     assert sent(engine) == [[b"EVAL", scripts.WRITE_FENCE, *second[2:]]]
     hear(engine, T0 + 4 * MS, RAISED)
     assert (round.is_won, round.fence) == (True, 9)
-
-
-def test_second_write_when_its_connection_is_lost_then_the_set_is_repeated() -> None:
-    engine, round = differing()
-    sent(engine)
-    hand.lost(engine, 0, "cut", T0 + 2 * MS)
-    connect(engine, 0, T0 + 3 * MS)
-    words = sent(engine)[-1]
-    assert words[:2] == [b"EVAL", scripts.FENCED_ACQUIRE_AGAIN]
-    assert words[-2:] == [b"9", LIFE]
-    hear(engine, T0 + 4 * MS, number(10))
-    assert (round.is_won, round.fence) == (True, 9)
-    assert round.may_hold & 1
-
-
-def test_second_write_when_its_caller_has_left_then_is_not_sent() -> None:
-    engine = ready_engine()
-    round = begin(engine)
-    hand.withdraw(engine, round, T0)
-    for master in range(3):
-        sent(engine, master)
-    hear(engine, T0 + MS, number(7), number(9))
-    assert [sent(engine, master) for master in range(3)] == [[]] * 3
-
-
-def test_second_write_when_the_gate_refuses_the_round_then_it_is_taken() -> None:
-    """Its veto comes behind the quorum of the others."""
-    engine = ready_engine()
-    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", TERMS)
-    round.wait_in_turn(T0)
-    hand.submit(engine, round, T0)
-    gate = next(i for i in range(3) if sent(engine, i))
-    turn = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n*4\r\n:1\r\n:-2\r\n:0\r\n:1\r\n"
-    others = [number(7 + i) for i in range(3)]
-    refused = b"*2\r\n:2\r\n:0\r\n"
-    hear(engine, T0 + MS, *(turn if i == gate else b"" for i in range(3)))
-    hear(engine, T0 + 2 * MS, *(b"" if i == gate else others[i] for i in range(3)))
-    assert (round.is_opened, round.verdict) == (True, Verdict.OPEN)
-    hear(engine, T0 + 3 * MS, *(refused if i == gate else b"" for i in range(3)))
-    assert round.verdict is Verdict.TAKEN
 
 
 @pytest.mark.parametrize(

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-import signal
-from collections import deque
-from itertools import product, repeat
-from operator import length_hint
+from itertools import product
 
 import pytest
 from hiredis import ReplyError
 
-from fastredlock._core import Script, Scripts, ServerClock, ServerInfo
+from fastredlock._core import Script, Scripts, ServerClock
 from tests.support.by_hand import MS, S, commands_in
 from tests.support.core import Handshake
-from tests.support.waiting import wait_until
 
 NAMED = {
     name: Script(source, b"a" * 40)
@@ -156,13 +152,6 @@ def test_hello_that_is_refused_ends_the_handshake_with_its_text_or_the_remedy(
     assert not handshake.is_done
 
 
-def test_hello_whose_list_has_a_list_for_a_name_is_read_without_it() -> None:
-    handshake = new_handshake()
-    handshake.start()
-    assert handshake.on_reply([[], b"1", b"id", 7])
-    assert handshake.client_id == 7
-
-
 @pytest.mark.parametrize(
     ("replies", "failure"),
     [
@@ -191,17 +180,6 @@ def test_refused_name_or_script_is_tolerated(failing: int) -> None:
     for i in range(7):
         handshake.on_reply(ReplyError("NOPERM no") if i == failing else b"OK")
     assert (handshake.is_done, handshake.failure) == (True, None)
-
-
-@pytest.mark.parametrize("answered", [0, 8])
-def test_reply_nobody_asked_for_ends_the_handshake(answered: int) -> None:
-    handshake = new_handshake()
-    if answered:
-        introduced(handshake)
-    for _ in range(max(answered - 1, 0)):
-        handshake.on_reply(b"OK")
-    assert handshake.on_reply(b"OK") == b""
-    assert handshake.failure == "a reply nobody asked for"
 
 
 @pytest.mark.parametrize(
@@ -451,28 +429,7 @@ def test_cluster_that_is_down_ends_the_handshake_and_is_no_missing_right() -> No
     assert handshake.warnings() == []
 
 
-# ---- secrets
-
-
 # --- what INFO says of a server, without a server: text in, values out
-
-
-@pytest.mark.parametrize(
-    ("said", "texts"),
-    [
-        (b"cluster_enabled:1\r\n", ["is a cluster node"]),
-        (b"redis_mode:cluster\r\n", ["is a cluster node"]),
-        (b"maxmemory:9\r\nmaxmemory_policy:volatile-lru\r\n", ["(volatile-lru)"]),
-        (b"maxmemory:9\r\nmaxmemory_policy:allkeys-lfu\r\n", ["(allkeys-lfu)"]),
-        (b"maxmemory:0\r\nmaxmemory_policy:volatile-lru\r\n", []),  # no limit
-    ],
-)
-def test_warnings_when_a_server_can_lose_locks_then_say_how(
-    said: bytes, texts: list[str]
-) -> None:
-    warnings = ServerInfo(said).warnings()
-    assert len(warnings) == len(texts)
-    assert all(text in warning for text, warning in zip(texts, warnings, strict=True))
 
 
 def clock_reply(ns: int) -> list[bytes]:
@@ -499,19 +456,3 @@ def test_clock_when_it_jumps_then_tells_the_step_once(step_ns: int) -> None:
     assert clock.on_time(clock_reply(1_005 * S + step_ns), 1_005 * S, 1_005 * S)
     assert clock.step_ns == step_ns
     assert not clock.on_time(clock_reply(1_010 * S + step_ns), 1_010 * S, 1_010 * S)
-
-
-def test_reply_to_time_when_it_is_taken_then_no_signal_is_looked_for() -> None:
-    """Seen: an exception of a handler in there, and a lost connection."""
-    on_time, reply = ServerClock().on_time, clock_reply(1_700_000_000 * S)
-    moments = iter([S] * 300_000)
-    left: list[int] = []
-    before = signal.signal(signal.SIGALRM, lambda *_: left.append(length_hint(moments)))
-    try:
-        signal.setitimer(signal.ITIMER_REAL, 0.002)
-        # All calls come from C, which looks for no signals by itself.
-        deque(map(on_time, repeat(reply), moments, repeat(S)), maxlen=0)
-        assert wait_until(lambda: left)
-    finally:
-        signal.signal(signal.SIGALRM, before)
-    assert left == [0]

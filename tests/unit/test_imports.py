@@ -224,9 +224,6 @@ def test_pure_part_of_the_core_reads_no_clock_and_no_descriptor(name: str) -> No
     assert not re.search(r"\bclock_ns\b|\.fd\b|\b(send|recv|p?poll)\(", code)
 
 
-# ---- the reader itself
-
-
 # ---- the cost
 
 

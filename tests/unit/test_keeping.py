@@ -31,7 +31,7 @@ from tests.support.rounds import (
 )
 
 THIRD_NS = 10 * S // 3
-WON, UNCONFIRMED, GONE = "GG.", "G..", "TT."
+WON, UNCONFIRMED = "GG.", "G.."
 
 
 class Desk:
@@ -208,20 +208,6 @@ def test_lease_beyond_its_bound_is_not_renewed_and_its_loss_is_told(
     assert all(each < until_ns for each in times)
     assert lost == [validity_of(lease)]
     assert desk.now < lease._valid_until_ns <= max(until_ns, T0) + VALIDITY_NS
-
-
-@pytest.mark.parametrize("is_released", [True, False])
-def test_lease_that_was_released_or_that_nobody_refers_to_is_dropped(
-    desk: Desk, is_released: bool
-) -> None:
-    lease = desk.take()
-    if is_released:
-        lease.release()
-    else:
-        del lease
-        gc.collect()
-    assert desk.wait() == ([], [])
-    assert desk.keeping.next_ns is None
 
 
 def test_many_leases_are_renewed_at_few_times(desk: Desk) -> None:

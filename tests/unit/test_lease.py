@@ -26,7 +26,6 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock import asyncio as awaitable
-from fastredlock._core import Operation
 from fastredlock.testing import MemoryLocks
 from fastredlock.testing.asyncio import MemoryLocks as AwaitableMemoryLocks
 from tests.support.rounds import (
@@ -72,24 +71,6 @@ def test_lease_tells_one_vote_per_master_in_their_order_and_a_late_grant_as_well
 # ---- release
 
 
-@pytest.mark.parametrize(
-    ("votes", "status"),
-    [
-        ("GG.", RELEASED),
-        ("TGG", RELEASED),
-        ("TT.", GONE),
-        ("GTT", GONE),
-        ("FF.", UNKNOWN),
-        ("G..", UNKNOWN),
-        ("...", UNKNOWN),
-    ],
-)
-def test_release_tells_what_a_quorum_said(votes: str, status: ReleaseStatus) -> None:
-    lease = taken(ScriptedLocks("GG.", votes))
-    assert lease.release() is status
-    assert lease.remaining() == 0.0
-
-
 def test_release_that_is_unknown_or_interrupted_may_be_tried_again() -> None:
     locks = ScriptedLocks("GG.", "FF.", "GG.", "GG.")
     lease = taken(locks)
@@ -101,15 +82,6 @@ def test_release_that_is_unknown_or_interrupted_may_be_tried_again() -> None:
     assert not lease.is_valid
     assert lease.release() is RELEASED
     assert lease.release() is GONE
-
-
-def test_lease_is_not_valid_any_more_while_its_release_is_on_its_way() -> None:
-    locks = ScriptedLocks("GG.", "GG.")
-    lease = taken(locks)
-    seen: list[bool] = []
-    locks.meanwhile = lambda: seen.append(lease.is_valid)
-    lease.release()
-    assert seen == [False]
 
 
 def test_release_is_owed_as_long_as_the_longest_extension_can_live() -> None:
@@ -186,29 +158,6 @@ def leave_by_error(locks: FastRedlock, before: Callable[[], object]) -> NoReturn
 # ---- the with block
 
 
-@pytest.mark.parametrize(
-    ("release", "is_late", "is_released"),
-    [
-        ("GG.", False, False),
-        ("FF.", False, False),  # it is not known: in silence
-        ("GG.", True, False),
-        ("TTT", False, True),  # by the body: in silence
-    ],
-)
-def test_with_block_releases_on_leaving_and_raises_after_the_validity(
-    release: str, is_late: bool, is_released: bool
-) -> None:
-    locks = ScriptedLocks("GG.", release)
-    lost = pytest.raises(LeaseLostError) if is_late else nullcontext()
-    with lost, locks.lock("orders:42", timeout=0) as lease:
-        assert lease.is_valid
-        assert not is_released or lease.release() is GONE
-        locks.now += is_late * 10 * S
-    (round,) = locks.rounds[1:]
-    assert round.operation is Operation.RELEASE
-    assert not lease.is_valid
-
-
 # Issue 29: "validity over, or taken" named neither the one, nor what to do about it.
 def test_with_block_left_late_names_the_overrun_and_keep_alive() -> None:
     locks = ScriptedLocks("GG.", "FF.", took_ns=0)
@@ -263,21 +212,6 @@ def test_loss_that_leaves_an_awaited_block_shows_whether_its_body_had_ended(
     assert caught.value.body_ended is not sleeps
 
 
-@pytest.mark.parametrize("release", ["GG.", "TTT", "FF."])
-@pytest.mark.parametrize("took_ns", [0, 10 * S])
-def test_error_of_the_body_wins_over_what_became_of_the_lease(
-    release: str, took_ns: int
-) -> None:
-    locks = ScriptedLocks("GG.", release)
-
-    def work() -> None:
-        locks.now += took_ns
-
-    with pytest.raises(BodyError):
-        leave_by_error(locks, work)
-    assert locks.rounds[1].operation is Operation.RELEASE
-
-
 # docs/design.md, 2.6: an OSError (ppoll, out of memory) once replaced the body's error.
 @pytest.mark.parametrize("failure", [FastRedlockError("closed"), OSError("ppoll")])
 def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) -> None:
@@ -290,22 +224,7 @@ def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) ->
         leave_by_error(locks, lambda: setattr(locks, "meanwhile", fail))
 
 
-# --- a lease is extended, by one thread or by several at the same time, or with many
-
-
 # ---- extend
-
-
-def test_extend_asks_for_our_key_under_the_new_ttl_or_the_last_one() -> None:
-    locks = ScriptedLocks("GG.", "GG.", "GG.")
-    lease = taken(locks)
-    for ttl, asked in zip((60, None), (1, 2), strict=True):
-        lease.extend(ttl)
-        round = locks.rounds[asked]
-        assert round.operation is Operation.EXTEND
-        assert (round.resource, round.token) == (b"orders:42", lease.token)
-        assert round.terms.ttl_ms == 60_000
-    assert lease.ttl == 60
 
 
 @pytest.mark.parametrize(
@@ -357,19 +276,6 @@ def test_extension_without_a_quorum_is_lost_only_where_the_validity_is_over(
         lease.extend(60)
     assert ("and its validity is over" in str(caught.value)) is is_lost
     assert caught.value.remaining == seconds(max(spare_ns, 0))
-
-
-@pytest.mark.parametrize("is_adopted", [False, True])
-@pytest.mark.parametrize("votes", ["TT.", "GTT", "FTT"])
-def test_extension_that_finds_the_key_gone_loses_the_lease_at_once(
-    votes: str, is_adopted: bool
-) -> None:
-    locks = ScriptedLocks(*["GG."] * (not is_adopted), votes)
-    lease = locks.adopt("orders:42", b"a token") if is_adopted else taken(locks)
-    with pytest.raises(LeaseLostError, match="lost") as caught:
-        lease.extend()
-    assert (lease.remaining(), caught.value.remaining) == (0.0, 0.0)
-    assert caught.value.votes[0].vote.name[0] == votes[0]
 
 
 @pytest.mark.parametrize(

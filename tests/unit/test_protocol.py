@@ -105,9 +105,6 @@ def test_script_is_read_by_a_server_as_it_was_meant(
         assert words_of(command) == [*head, b"%d" % len(keys), *keys, token, *ttl]
 
 
-# ---- what is refused
-
-
 # ---- the scripts themselves
 
 

@@ -32,9 +32,6 @@ from tests.support.rounds import (
     thorough,
 )
 
-# ---- opening
-
-
 # ---- whatever the order of votes, late ones and second ones: N = 1..7
 
 
@@ -242,9 +239,6 @@ def test_vote_of_a_master_that_is_not_configured_is_refused(master: int) -> None
     with pytest.raises(ValueError, match="no such master"):
         round.on_sent(master)
     assert (letters(round), round.may_hold) == ("PPP", 0b111)
-
-
-# ---- the text of each vote
 
 
 # ---- the caller's timeout

@@ -10,7 +10,6 @@ from fastredlock._core import (
     Operation,
     Permits,
     Round,
-    Verdict,
 )
 from fastredlock._locking.slots import rate_terms
 from fastredlock._options import scripts
@@ -85,19 +84,6 @@ def test_slot_when_released_then_is_the_next_to_be_tried_unless_it_was_gone(
         gates.hear(master)
         gates.say(master, reply)
     assert (try_slot(gates).slot == first.slot) is is_next
-
-
-def test_acquire_when_its_looks_take_long_then_ends_within_three_rounds() -> None:
-    """Seen, seed 73 of the simulator: timeout=0 made nine rounds, one after another."""
-    gate = Gate()
-    driven = tries(gate)
-    for reply in (TAKEN, b"$3\r\n100\r\n", TAKEN):  # a try, a look, a try
-        round = run(gate, driven)
-        gate.hear()
-        gate.pass_time(400 * MS)
-        gate.say(reply)
-    assert next(driven, None) is None
-    assert round.verdict is Verdict.TAKEN
 
 
 def test_acquire_when_its_looks_are_fast_then_tries_each_slot() -> None:
