@@ -145,21 +145,6 @@ def test_check_when_masters_listen_on_unix_sockets_then_they_are_asked_there(
     assert "nothing found" in out
 
 
-# --- servers that cannot be asked -----------------------------------------------------
-
-
-def test_check_when_masters_are_away_then_counts_those_that_are_left(
-    call: Call, masters: LocalMasters
-) -> None:
-    masters.stop(0)
-    status, out = check(call, *masters.urls[:3])
-    assert (status, out.splitlines()[0]) == (1, "WARNING: 2 of 3 masters can vote")
-    assert ": connection refused" in out
-    masters.stop(1)
-    status, out = check(call, *masters.urls[:3])
-    assert (status, out.splitlines()[0]) == (2, "CRITICAL: 1 of 3 masters can vote")
-
-
 # --- rights ---------------------------------------------------------------------------
 
 

@@ -426,19 +426,6 @@ def test_command_when_a_stream_is_closed_then_no_answer_is_lost_or_sent_to_a_mas
         assert settled_values(servers[:3], [lease.token] * 3) == [lease.token] * 3
 
 
-def test_list_when_bytes_are_never_compared_with_others_then_lists(
-    urls: list[str],
-) -> None:
-    words = [sys.executable, "-bb", "-m", "fastredlock", "list"]
-    environment = environment_of_children() | {
-        "FASTREDLOCK_MASTERS": ",".join(urls[:3])
-    }
-    with FastRedlock(urls[:3]) as locks, locks.lock(KEY):
-        ended = subprocess.run(words, text=True, capture_output=True, env=environment)
-    assert (ended.returncode, ended.stderr) == (0, "")
-    assert ended.stdout.startswith(f"'{KEY}' is held by ")
-
-
 # --- while the list of masters changes ------------------------------------------------
 
 

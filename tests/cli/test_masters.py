@@ -166,17 +166,3 @@ def test_masters_when_a_quorum_says_nothing_then_is_no_success(
     assert (status, err) == (69, "")
     assert out.count("does not say who its clients are") == 2 + (without == "a master")
     assert out.count("grant +client|list") == 2
-
-
-def test_check_when_the_list_changes_then_needs_a_majority_of_each(
-    call: Call, five: LocalMasters
-) -> None:
-    lists = (",".join(five.urls[i] for i in each) for each in (FIRST, LAST))
-    words = [*zip(("--masters", "--changing-to"), lists, strict=True)]
-    options = [word for option in words for word in option]
-    status, out, _ = call("check", *options)
-    assert (status, "5 of 5 masters can vote" in out) == (1, True)  # no disk
-    five.stop(3)
-    five.stop(4)
-    status, out, _ = call("check", *options)
-    assert (status, "3 of 5 masters can vote" in out) == (2, True)

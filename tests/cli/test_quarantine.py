@@ -73,16 +73,6 @@ def test_quarantine_when_begun_by_mistake_then_is_shown_and_ended(
     assert locks_at_once(*master.urls)
 
 
-def test_master_when_restarted_after_that_then_waits_as_any_other(
-    call: Call, master: LocalMasters
-) -> None:
-    """It keeps its keys: that of before names another run id."""
-    assert call("quarantine", "--masters=" + master.urls[0], *LIFT).status == 0
-    master.stop(0)
-    master.start(0)
-    assert not locks_at_once(*master.urls)
-
-
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [

@@ -20,7 +20,7 @@ from tests.cli.conftest import Call, Gate, Start, as_user, is_alive, stat
 from tests.support.calls import granted
 from tests.support.fixtures import Servers, linux_calls
 from tests.support.keys import KEY, delete, is_empty, values
-from tests.support.masters import pause, stop
+from tests.support.masters import stop
 from tests.support.waiting import PATIENCE, wait_until
 
 NONE = "redis://127.0.0.1:1"  # a master that is not there
@@ -90,18 +90,6 @@ def test_run_while_the_command_runs_then_it_holds_what_it_is_told_by_its_token(
     assert len(names) == len(commands)
 
 
-def test_run_with_permits_when_the_command_adopts_its_slot_then_it_is_the_lock(
-    start: Start,
-) -> None:
-    adopt = (
-        "import os, fastredlock as f; e = os.environ; "
-        "lease = f.FastRedlock.from_env().adopt("
-        "e['FASTREDLOCK_RESOURCE'], e['FASTREDLOCK_TOKEN']); print(lease.extend() > 0)"
-    )
-    words = ("run", "--permits", "2", KEY, "--", sys.executable, "-c", adopt)
-    assert start(*words).end() == (0, "True\n", "")
-
-
 @pytest.mark.parametrize(
     "words",
     [
@@ -155,13 +143,19 @@ def test_run_when_signals_are_blocked_by_us_then_the_command_has_them_as_usual(
     assert [mask & ~OF_GLIBC for mask in masks] == [0, 0]
 
 
+def unshared(*options: str) -> tuple[str, ...]:
+    """Return what begins a pid namespace."""
+    apart = ("unshare", "--pid", *options)
+    if subprocess.run([*apart, "true"], capture_output=True).returncode:
+        pytest.skip("a pid namespace needs root")
+    return apart
+
+
 def test_run_as_pid_1_when_the_command_leaves_orphans_then_reaps_them(
     start: Start,
 ) -> None:
     """From moby/moby: zombies until the container has no pid left."""
-    apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-    if subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("a pid namespace needs root")
+    apart = unshared("--fork", "--mount-proc", "--kill-child")
     zombies = "grep -l '^State:.Z' /proc/[0-9]*/status | wc -l"
     script = f"for i in 1 2 3; do (sleep 0.1 &); done; sleep 0.6; {zombies}; exit 7"
     command = start("run", KEY, "--", "sh", "-c", script, by=apart)
@@ -171,9 +165,7 @@ def test_run_as_pid_1_when_the_command_leaves_orphans_then_reaps_them(
 def test_run_when_pid_1_reaps_nothing_then_the_end_of_the_group_is_seen(
     start: Start,
 ) -> None:
-    apart = ("unshare", "--pid", "--fork", "--mount-proc", "--kill-child")
-    if subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("a pid namespace needs root")
+    apart = unshared("--fork", "--mount-proc", "--kill-child")
     pid_1 = "import subprocess, sys; sys.exit(subprocess.call(sys.argv[1:]))"
     left = (
         "trap '' TERM; (sleep 0.3; echo worked) & trap - TERM"  # its child ignores it
@@ -187,9 +179,7 @@ def test_run_when_pid_1_reaps_nothing_then_the_end_of_the_group_is_seen(
 def test_run_when_no_thread_can_be_started_then_it_is_an_error_of_the_system(
     start: Start,
 ) -> None:
-    apart = ("unshare", "--pid")  # it cannot fork twice: its first child was pid 1
-    if subprocess.run([*apart, "true"], capture_output=True).returncode:
-        pytest.skip("a pid namespace needs root")
+    apart = unshared()  # it cannot fork twice: its first child was pid 1
     said = "fastredlock run: not kept: can't start new thread\n"
     assert start("run", KEY, "--", "true", by=apart).end() == (71, "", said)
 
@@ -320,18 +310,6 @@ def test_run_when_a_signal_ends_a_shell_then_the_lock_is_held_until_its_work_end
         assert locks.acquire(KEY, timeout=0, permits=permits) is None
         assert command.end()[:2] == (128 + number, "")
         granted(locks.acquire(KEY, timeout=0, permits=permits))
-
-
-def test_run_when_the_lock_is_lost_then_what_outlives_the_command_is_killed(
-    start: Start, servers: Servers
-) -> None:
-    script = "(trap '' TERM; echo $$; exec sleep 60) & wait"
-    words = ("--ttl", "1", "--kill-after", "0.2", KEY, "--", "sh", "-c", script)
-    command = start("run", *words)
-    command.line()
-    delete(servers[:3])
-    status, _, err = command.end()
-    assert (status, "SIGTERM and SIGKILL: status 143" in err) == (75, True)
 
 
 def test_run_when_the_command_ends_of_itself_then_its_background_is_not_waited_for(
@@ -525,6 +503,11 @@ def test_run_when_the_lock_is_broken_then_the_whole_command_gets_sigterm(
             "trap '' TERM; echo held; sleep 60",
             "; the command got SIGTERM and SIGKILL: status 137\n",
         ),
+        (  # what outlives the command is killed as well
+            ("--ttl", "1", "--kill-after", "0.2"),
+            "(trap '' TERM; echo held; exec sleep 60) & wait",
+            "SIGTERM and SIGKILL: status 143",
+        ),
         (
             (),
             "echo held; sleep 0.3; exit 3",
@@ -540,23 +523,6 @@ def test_run_when_the_key_is_deleted_then_says_how_the_command_ended(
     delete(servers[:3])
     status, _, err = command.end()
     assert (status, said in err) == (75, True)
-
-
-@pytest.mark.slow
-def test_run_when_the_masters_are_away_then_the_command_is_told_and_then_killed(
-    start: Start, masters: LocalMasters
-) -> None:
-    script = "trap 'echo told; exec sleep 60' TERM; echo held; sleep 60 & wait"
-    given = ("--masters", ",".join(masters.urls[:3]), "--ttl", "2")
-    words = (*given, "--kill-after", "0.6", KEY, "--", "sh", "-c", script)
-    command = start("run", *words)
-    assert command.line() == "held"
-    pause(masters, 3)
-    assert command.line() == "told"
-    status, _, err = command.end()
-    assert status == 75
-    assert f"'{KEY}': lost: " in err
-    assert "SIGTERM and SIGKILL: status 137" in err
 
 
 @linux_calls

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-from pathlib import Path
 
 import pytest
 
@@ -62,15 +61,3 @@ def test_servers_when_no_program_is_there_then_says_how_to_get_one(
     status, _, err = call("servers")
     assert status == 71
     assert err.startswith("fastredlock servers: no server program: install Redis or")
-
-
-def test_servers_when_one_does_not_start_then_shows_its_log(
-    call: Call, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    program = tmp_path / "redis-server"
-    program.write_text("#!/bin/sh\necho out of order\nexit 1\n")
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
-    status, _, err = call("servers", "--count", "1")
-    assert status == 71
-    assert "ended at once; its log ends:\nout of order\n" in err
