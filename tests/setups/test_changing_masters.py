@@ -17,14 +17,10 @@ from fastredlock import (
     LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
-    Vote,
 )
-from fastredlock._cli.holding import Holding
-from fastredlock._options.settings import TAKES_NO_LOCKS
-from fastredlock._reports.stats import Totals
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import KEY, set_all, settled_values
+from tests.support.keys import KEY, settled_values
 from tests.support.threads import beside
 from tests.support.waiting import wait_until
 
@@ -233,28 +229,6 @@ def test_lease_when_one_list_has_lost_its_key_then_is_lost_and_gone(
     assert other.release() is ReleaseStatus.GONE
 
 
-def test_holder_when_one_list_lacks_its_majority_then_nobody_holds_it(
-    make: Make, servers: Servers
-) -> None:
-    locks = make(OLD, ALL_NEW)
-    set_all(servers[:3], "old only")
-    votes = locks.holders(KEY)
-    assert [vote.vote for vote in votes] == [Vote.TAKEN] * 3 + [Vote.GRANTED] * 2
-    assert not Holding(KEY, votes).is_held
-    set_all(servers[:4], "both")
-    assert Holding(KEY, locks.holders(KEY)).is_held
-
-
-def test_break_when_the_list_changes_then_is_sure_by_a_majority_of_each(
-    make: Make, servers: Servers
-) -> None:
-    joint = make(OLD, ALL_NEW)
-    lease = granted(joint.acquire(KEY))
-    status = joint.break_(KEY, token_hash=lease.token_hash)
-    assert status is ReleaseStatus.RELEASED
-    assert settled_values(servers, [None] * 5) == [None] * 5
-
-
 # ---- other lists are seen
 
 
@@ -282,13 +256,6 @@ def test_client_when_another_has_no_neighbouring_list_then_warns_where_they_meet
     assert warned(make(*second)) == seen
 
 
-def test_client_when_the_lists_are_written_in_another_order_then_does_not_warn(
-    make: Make,
-) -> None:
-    make(OLD), make(OLD[::-1]), make(OLD, fencing=True, ttl=3)
-    assert warned(make(OLD[1:] + OLD[:1])) == [False] * 3
-
-
 def test_strict_client_when_it_meets_another_list_then_has_no_vote_until_that_leaves(
     make: Make, make_locks: MakeLocks, urls: list[str]
 ) -> None:
@@ -300,21 +267,3 @@ def test_strict_client_when_it_meets_another_list_then_has_no_vote_until_that_le
     lease.release()
     other.close()
     granted(strict.acquire(KEY, timeout=10)).release()
-
-
-def test_reader_of_another_list_when_it_looks_then_neither_warns_nor_is_warned_of(
-    make: Make, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    make(OLD)
-    reader = make_locks([urls[each] for each in ALL_NEW], max_ttl=TAKES_NO_LOCKS)
-    assert warned(connected(reader)) == [False] * 3
-    assert warned(make(OLD)) == [False] * 3
-
-
-def test_gauge_of_warnings_counts_those_of_another_list(make: Make) -> None:
-    make(OLD)
-    totals, locks = Totals(), make(NEW)
-    totals.add(locks)
-    gauges = totals.gauges()
-    found = [gauges["master_warnings", each.master] for each in locks.health()]
-    assert [count > 0 for count in found] == [True, True, False]

@@ -24,7 +24,6 @@ from fastredlock import (
     QuorumUnreachableError,
     ReleaseStatus,
 )
-from fastredlock import asyncio as awaited
 from fastredlock.cli import main
 from fastredlock.compat.redis import Lock
 from fastredlock.compat.redis.asyncio import Lock as AwaitableLock
@@ -129,43 +128,6 @@ def test_lease_when_its_slot_is_being_moved_then_is_kept_on_either_side(
             assert value_of(cluster, resource) == "$-1"
 
 
-def test_lock_when_a_move_is_given_up_then_has_one_holder(
-    cluster: LocalCluster,
-) -> None:
-    with new_locks(cluster) as locks, new_locks(cluster) as others:
-        granted(locks, "given up").release()
-        slot = cluster.slot_of("given up")
-        to = other(cluster, slot)
-        at = cluster.begin_move(slot, to)
-        with pytest.raises(QuorumUnreachableError, match="ASK"):
-            locks.acquire("given up", timeout=0)
-        for i in (at, to):
-            cluster.command(i, "CLUSTER", "SETSLOT", slot, "STABLE")
-        held = granted(others, "given up", 5)
-        assert locks.acquire("given up", timeout=0) is None
-        assert held.release() is ReleaseStatus.RELEASED
-        assert cluster.command(to, "GET", "given up").startswith("-MOVED")
-
-
-def test_number_when_its_slot_moves_then_grows(cluster: LocalCluster) -> None:
-    fences = []
-    with new_locks(cluster, fencing=True) as locks:
-        for _ in range(4):
-            with granted(locks, "counted") as lease:
-                fences.append(lease.fence)
-            move(cluster, "counted")
-        slot = cluster.slot_of("counted")
-        to = other(cluster, slot)
-        at = cluster.begin_move(slot, to)
-        cluster.move_keys(slot, at, to)  # a number may not be counted on both sides
-        with pytest.raises(QuorumUnreachableError, match="ASK"):
-            locks.acquire("counted", timeout=0)
-        cluster.end_move(slot, at, to)
-        with granted(locks, "counted") as lease:
-            fences.append(lease.fence)
-    assert fences == sorted(set(fences))
-
-
 def test_callers_when_the_slot_moves_then_each_gets_its_turn(
     cluster: LocalCluster,
 ) -> None:
@@ -241,43 +203,6 @@ def test_name_when_the_tokens_are_given_then_is_that_of_other_libraries(
         lease.release()
 
 
-def test_acquire_when_its_slot_is_moved_then_waits_within_its_timeout(
-    cluster: LocalCluster,
-) -> None:
-    with new_locks(cluster) as locks:
-        granted(locks, "moved away").release()
-        slot = cluster.slot_of("moved away")
-        to = other(cluster, slot)
-        at = cluster.begin_move(slot, to)
-        began = time.monotonic()
-        timer = threading.Timer(1, cluster.end_move, (slot, at, to))
-        timer.start()
-        lease = locks.acquire("moved away", timeout=20)
-        timer.join()
-        assert lease is not None
-        assert time.monotonic() > began + 1
-        lease.release()
-
-
-def test_acquire_each_when_a_slot_is_moved_then_has_the_others(
-    cluster: LocalCluster,
-) -> None:
-    with new_locks(cluster, round_timeout=0.3) as locks:
-        names = ["one", "two", "three"]
-        for name in names:
-            granted(locks, name).release()
-        slot = cluster.slot_of("two")
-        to = other(cluster, slot)
-        at = cluster.begin_move(slot, to)
-        leases = locks.acquire_each(names)
-        assert [lease is not None for lease in leases] == [True, False, True]
-        locks.release_each(leases)
-        with pytest.raises(QuorumUnreachableError):
-            locks.acquire_each(["two"])
-        for i in (at, to):
-            cluster.command(i, "CLUSTER", "SETSLOT", slot, "STABLE")
-
-
 def test_several_when_in_one_slot_then_are_locked_together(
     cluster: LocalCluster,
 ) -> None:
@@ -294,20 +219,6 @@ def test_several_when_in_one_slot_then_are_locked_together(
         each = locks.acquire_each(["order:1", "order:2"])
         assert None not in [*each]
         locks.release_each([lease for lease in each if lease is not None])
-
-
-def test_task_when_it_locks_then_the_slot_is_followed_as_well(
-    cluster: LocalCluster,
-) -> None:
-    async def lock() -> ReleaseStatus:
-        async with awaited.FastRedlock([cluster.url], ttl=1, max_ttl=1) as locks:
-            lease = await locks.acquire("task", timeout=5)
-            assert lease is not None
-            await asyncio.to_thread(move, cluster, "task")
-            await lease.extend()
-            return await lease.release()
-
-    assert asyncio.run(lock()) is ReleaseStatus.RELEASED
 
 
 @pytest.mark.parametrize("is_awaited", [False, True])
@@ -545,23 +456,6 @@ def test_lock_when_a_primarys_address_goes_to_another_cluster_then_has_one_holde
 
 
 # ---- bad inputs
-
-
-def test_url_when_a_cluster_cannot_be_had_then_says_so_at_once() -> None:
-    for options, text in (
-        ({}, "needs max_ttl"),
-        ({"max_ttl": 10, "key_prefix": "a{"}, "key_prefix"),
-        ({"max_ttl": 10, "key_prefix": "a}"}, "key_prefix"),
-    ):
-        with pytest.raises(ConfigurationError, match=text):
-            FastRedlock(["redis+cluster://c1,c2"], **options)  # type: ignore[arg-type]
-    for url, text in (
-        ("redis+cluster://c1/1", "database 0"),
-        ("redis+cluster://c1,", "empty host"),
-        ("redis+cluster://c1,c1", "each once"),
-    ):
-        with pytest.raises(ConfigurationError, match=text):
-            FastRedlock([url], max_ttl=10)
 
 
 def refusal_of(url: str) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -208,27 +207,6 @@ def test_function_that_blocks_delays_its_own_master_alone_and_is_called_once(
     go_on.set()
     assert wait_until(lambda: locks.ping(0.4)[0].votes)
     assert calls == [1]  # its late answer was used
-
-
-def test_function_may_take_a_lock_of_the_same_client_and_no_call_stands_still(
-    make_locks: MakeLocks, three: LocalMasters
-) -> None:
-    seen: list[Any] = []
-
-    def inside() -> str:
-        try:
-            seen.append(locks.acquire("inner", timeout=0))
-        except FastRedlockError as error:  # nothing is connected yet
-            seen.append(type(error))
-        return ""
-
-    locks = make_locks(three.urls, credentials=inside, connect_timeout=0.3)
-    with stopwatch() as seconds:
-        with suppress(QuorumUnreachableError):
-            locks.acquire(KEY, timeout=0)
-        granted(locks.acquire(KEY, timeout=5)).release()
-    assert seconds() < 5
-    assert seen
 
 
 def test_close_does_not_wait_for_a_function_that_blocks(

@@ -19,7 +19,6 @@ from fastredlock.asyncio import FastRedlock as LoopFastRedlock
 from fastredlock.compat import redlock
 from fastredlock.testing import MemoryLocks, in_memory
 from fastredlock.testing._model import runtime
-from fastredlock.testing.asyncio import advance
 from tests.support.noted import Noted
 from tests.support.processes import run_to_its_end
 
@@ -97,28 +96,6 @@ def test_clock_and_thief_when_in_memory_then_are_those_of_all() -> None:
             lease.check()
 
 
-def test_auto_advance_when_set_later_then_calls_wait() -> None:
-    with in_memory() as masters:
-        masters.steal("r", ttl=5)
-        masters.auto_advance = True
-        assert locks.acquire("r", timeout=1) is None
-        assert locks.acquire("r") is not None
-        assert 5 <= masters.time() < 6
-
-
-def test_tasks_when_the_clock_is_advanced_then_run_between() -> None:
-    async def main(masters: Any) -> None:
-        masters.steal("r", ttl=60)
-        task = asyncio.create_task(loop_locks.acquire("r", timeout=5))
-        await advance(masters, 4.9)
-        assert not task.done()
-        await advance(masters, 0.2)
-        assert await task is None
-
-    with in_memory() as masters:
-        asyncio.run(main(masters))
-
-
 def test_replaced_library_when_in_memory_then_locks_there() -> None:
     with in_memory():
         dlm = redlock.Redlock([{"host": "127.0.0.1", "port": 1}], retry_count=1)
@@ -144,17 +121,6 @@ def test_end_when_reached_then_all_are_on_their_own_masters_again() -> None:
         assert made.acquire("r", timeout=0)
 
 
-def test_end_when_a_client_has_no_certificates_then_the_others_are_back() -> None:
-    url = "rediss://127.0.0.1:1?ssl_ca_certs=/nowhere.pem"
-    before = locks._driver
-    with in_memory():
-        secure = FastRedlock([url])
-        assert secure.acquire("r", timeout=0)
-    assert locks._driver is before
-    with pytest.raises(ConfigurationError):
-        FastRedlock([url])
-
-
 def test_locks_in_memory_when_inside_then_keep_their_own_masters() -> None:
     memory = MemoryLocks()
     with memory.lock("r"), in_memory():
@@ -178,15 +144,6 @@ def test_in_memory_when_nested_then_is_refused_and_the_outer_one_stays() -> None
         assert locks.acquire("r", timeout=0) is None
 
 
-def test_thief_when_no_client_has_named_a_master_then_is_an_error() -> None:
-    from fastredlock.testing import MemoryMasters
-
-    masters = MemoryMasters()
-    masters._world.servers.clear()
-    with pytest.raises(FastRedlockError, match="no master"):
-        masters.steal("r")
-
-
 def test_masters_in_memory_without_lupa_then_name_its_extra(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -201,14 +158,3 @@ def test_masters_in_memory_without_lupa_then_name_its_extra(
 def test_import_of_the_servers_loads_no_lua() -> None:
     code = "import sys, fastredlock.testing; print('lupa' in sys.modules)"
     assert run_to_its_end(code).stdout == "False\n"
-
-
-def test_list_of_masters_when_it_changes_then_neighbours_exclude_each_other() -> None:
-    other = [*NOWHERE[:2], "redis://127.0.0.1:4"]
-    with in_memory():
-        both = FastRedlock(NOWHERE, changing_to=other)
-        for one in (FastRedlock(NOWHERE), FastRedlock(other)):
-            with one.lock("r"):
-                assert both.acquire("r", timeout=0) is None
-            with both.lock("r"):
-                assert one.acquire("r", timeout=0) is None

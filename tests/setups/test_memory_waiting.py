@@ -15,20 +15,18 @@ import uvloop
 from fastredlock import (
     ConfigurationError,
     Lease,
-    LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
 )
 from fastredlock.testing import MemoryLocks, MemoryMasters
 from fastredlock.testing.asyncio import MemoryLocks as LoopMemoryLocks
-from tests.support.awaited import run_on
 from tests.support.masters import stop
 from tests.support.processes import Fork, run_to_its_end
 from tests.support.threads import beside
 from tests.support.waiting import turn, wait_until
 
 pytestmark = pytest.mark.usefixtures("thawed")
-RELEASED, GONE, _ = ReleaseStatus
+RELEASED = ReleaseStatus.RELEASED
 
 
 @contextmanager
@@ -78,18 +76,6 @@ def test_acquire_when_the_holders_key_is_over_then_advance_brings_the_turn(
             locks.lose("r")
         locks.advance(3.5)
     assert caller.result().remaining() > 2.3 or is_lost  # since then
-
-
-def test_lost_when_waited_for_then_advance_ends_it() -> None:
-    locks = MemoryLocks(ttl=3)
-    lease = locks.acquire("r")
-    assert lease is not None
-    with beside(lambda: lease.lost.wait(1), lease.lost.wait) as (soon, late):
-        wait_until(lambda: len(locks.masters._world.sleepers) == 2)
-        locks.advance(1.5)
-        assert soon.result(5) is False
-        locks.advance(2)
-    assert late.result() is True
 
 
 NOBODY_RELEASES = """
@@ -145,42 +131,6 @@ def test_acquire_when_unreachable_and_the_clock_moves_then_tries_again() -> None
         locks.acquire("r")
     masters.start(0)
     assert locks.acquire("r")
-
-
-def test_master_when_restarted_empty_then_votes_again_after_the_longest_ttl() -> None:
-    locks = MemoryLocks(ttl=10, max_ttl=20)  # masters that have voted for long
-    assert locks.acquire("r", timeout=0)
-    locks.masters.stop(0)
-    locks.masters.start(0)
-    locks.advance(1)
-    locks.connect()
-    assert "in quarantine" in str(locks.acquire("s", timeout=0).votes[0])  # type: ignore[union-attr]
-    locks.advance(25)
-    assert locks.acquire("t", timeout=0).votes[0].vote.name == "GRANTED"  # type: ignore[union-attr]
-
-
-# --- asyncio ----------------------------------------------------------------------
-
-
-def test_task_when_its_kept_lease_is_lost_then_is_cancelled() -> None:
-    async def body() -> None:
-        locks, held = LoopMemoryLocks(ttl=5), asyncio.Event()
-
-        async def work() -> None:
-            async with locks.lock("r", keep_alive=True):
-                held.set()
-                await asyncio.Event().wait()
-
-        task = asyncio.create_task(work())
-        await held.wait()
-        await locks.advance(60)
-        assert not task.done()
-        locks.lose("r")
-        await locks.advance(5)
-        with pytest.raises(LeaseLostError, match="its key is gone"):
-            await task
-
-    run_on("uvloop", body())
 
 
 # --- arguments --------------------------------------------------------------------

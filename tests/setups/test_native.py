@@ -19,7 +19,6 @@ from fastredlock import (
     LeaseLostError,
     NotExtendedError,
     ReleaseStatus,
-    Retry,
     Vote,
 )
 from fastredlock.testing import LocalMasters
@@ -27,7 +26,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import KEY
 from tests.support.local_servers import PROGRAMS
-from tests.support.waiters import Waiters, hand_over
+from tests.support.waiters import Waiters
 from tests.support.waiting import wait_until
 
 
@@ -140,16 +139,6 @@ def test_tokens_when_one_begins_with_the_other_or_has_line_ends_then_are_not_con
     assert lease.release() is ReleaseStatus.RELEASED
 
 
-def test_lock_when_it_does_not_expire_then_is_extended_and_released(
-    place: Place, locks: FastRedlock
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=10))
-    place.server.persist(KEY)
-    assert lease.extend(20) > 19
-    assert 0 < place.server.pttl(KEY) <= 20_000
-    assert lease.release() is ReleaseStatus.RELEASED
-
-
 def test_server_when_it_has_no_memory_left_then_extends_and_releases(
     place: Place, locks: FastRedlock
 ) -> None:
@@ -213,14 +202,6 @@ def test_masters_are_released_by_the_command_and_the_gate_is_asked_who_waits(
 TOLD = 0.1  # s
 
 
-def test_waiter_is_told_by_a_process_that_then_rests(
-    native_urls: list[str], make_locks: MakeLocks
-) -> None:
-    holder, locks = [connected(make_locks(native_urls)) for _ in range(2)]
-    late = sorted(hand_over(holder, [locks], f"{KEY}:{i}") for i in range(9))
-    assert late[6] < TOLD
-
-
 def test_waiters_are_told_by_a_batch(
     native_urls: list[str], make_locks: MakeLocks
 ) -> None:
@@ -248,26 +229,3 @@ def test_user_when_the_command_is_forbidden_then_the_script_does_it(
         assert locks.extend_each(leases, 20) == [pytest.approx(20, abs=1)] * 8
         assert set(locks.release_each(leases)) == {ReleaseStatus.RELEASED}
     assert not place.server.keys(f"{KEY}:*")
-
-
-@pytest.mark.slow
-def test_fleet_when_it_is_mixed_then_each_master_is_asked_in_its_own_way(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
-    kinds = [k for k in ("script", "DELIFEQ", "DELEX") if program_with(k)]
-    if len(kinds) < 2:
-        pytest.skip("one kind of server on this machine")
-    with (
-        LocalMasters(2, server=program_with(kinds[0])) as one,
-        LocalMasters(1, server=program_with(kinds[1])) as two,
-    ):
-        urls = [*one.urls, *two.urls]
-        locks = connected(make_locks(urls, retry=Retry(delay=0.01)))
-        for i in range(50):
-            lease = granted(locks.acquire(f"{KEY}:{i}", ttl=10))
-            assert lease.extend(20) > 19
-            assert lease.release() is ReleaseStatus.RELEASED
-        raws = [raw(url) for url in urls]
-        assert wait_until(lambda: not any(each.keys(f"{KEY}*") for each in raws))
-        assert [each.info("commandstats").get("cmdstat_evalsha", {"calls": 0})["calls"]
-                > 50 for each in raws] == [True, True, False]  # fmt: skip

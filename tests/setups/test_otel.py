@@ -26,7 +26,7 @@ from fastredlock.otel import Telemetry, address, text_of
 from fastredlock.prometheus import GAUGES
 from fastredlock.testing import LocalMasters, MemoryLocks
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks, Servers, blocking
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all
 from tests.support.masters import stop
 from tests.support.threads import in_threads
@@ -98,26 +98,10 @@ def test_pair_when_observed_then_is_a_span_of_its_acquire_and_one_of_its_hold(
     assert lease.token.decode() not in acquire.to_json() + hold.to_json()
 
 
-@blocking
-def test_span_when_another_is_current_then_is_its_child(
-    observed: FastRedlock, exported: Exported
-) -> None:
-    tracer = exported.tracers.get_tracer("theirs")
-    with tracer.start_as_current_span("request") as request, observed.lock(KEY):
-        pass
-    for name in ("acquire", "hold"):
-        assert parent_of(exported, name) == request.get_span_context().span_id
-
-
 def span_id(span: ReadableSpan) -> int:
     context = span.get_span_context()
     assert context is not None
     return context.span_id
-
-
-def id_of(exported: Exported, name: str) -> int:
-    (span,) = exported.spans(name)
-    return span_id(span)
 
 
 def parent_of(exported: Exported, name: str) -> int | None:
@@ -194,19 +178,6 @@ def be_robbed(locks: MemoryLocks) -> None:
     locks.advance(10)
 
 
-def test_hold_when_the_body_releases_then_the_context_is_restored_at_its_end(
-    exported: Exported,
-) -> None:
-    locks = MemoryLocks(observer=exported.telemetry)
-    tracer = exported.tracers.get_tracer("theirs")
-    with locks.lock(KEY) as lease, tracer.start_as_current_span("work"):
-        lease.release()
-    assert get_current_span() is INVALID_SPAN
-    assert parent_of(exported, "work") == id_of(exported, "hold")
-    locks.acquire("b").release()  # type: ignore[union-attr]
-    assert len(exported.spans("hold")) == 2
-
-
 def test_acquire_when_masters_are_down_then_its_span_and_metrics_say_so(
     make_locks: MakeLocks, masters: LocalMasters, exported: Exported
 ) -> None:
@@ -272,21 +243,6 @@ def test_metrics_when_locks_were_used_then_have_the_names_of_the_conventions(
     (lost_ones,) = exported.points("fastredlock.leases.lost")
     assert (lost_ones.value, dict(lost_ones.attributes)) == (1, {})
     assert exported.spans("hold")[-1].status.status_code is StatusCode.ERROR
-
-
-@blocking
-def test_metrics_when_given_a_label_then_have_that(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    exported = Exported(label=lambda resource: str(resource).split(":")[0])
-    locks = connected(make_locks(urls, observer=exported.telemetry))
-    for name in ("orders:1", "orders:2"):
-        granted(locks.acquire(name)).release()
-    (point,) = exported.points("fastredlock.release.margin")
-    assert (dict(point.attributes), point.count) == (
-        {"fastredlock.resource": "orders"},
-        2,
-    )
 
 
 # --- noted by the call, done by a thread ----------------------------------------------

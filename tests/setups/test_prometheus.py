@@ -181,15 +181,6 @@ def test_scrape_when_it_is_of_openmetrics_then_its_parser_reads_it(
     assert KEY not in text
 
 
-def test_registry_when_given_a_second_collector_then_refuses_it(
-    registry: CollectorRegistry,
-) -> None:
-    Collector(registry)
-    with pytest.raises(ValueError, match="fastredlock_acquires"):
-        Collector(registry)
-    Collector(None)
-
-
 @blocking
 def test_collector_when_subclassed_then_the_methods_of_the_subclass_are_called(
     make_locks: MakeLocks, urls: list[str], registry: CollectorRegistry

@@ -13,12 +13,12 @@ from contextlib import ExitStack
 import pytest
 import redis
 
-from fastredlock import FastRedlock, QuorumUnreachableError, Retry, Vote
+from fastredlock import FastRedlock, QuorumUnreachableError, Vote
 from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import flush, set_all
+from tests.support.keys import flush
 from tests.support.local_servers import PROGRAMS
 from tests.support.proxy import Proxy
 from tests.support.waiting import wait_until
@@ -127,28 +127,6 @@ def test_marker_when_not_its_own_then_the_next_client_does_not_ask_the_master(
     votes = granted(locks.acquire(KEY, timeout=0)).votes
     assert [vote.vote for vote in votes].count(Vote.GRANTED) == 2
     assert "in quarantine" in str(votes[1].text)
-
-
-# --- the five-server example of the Redlock page; behind it a master is young ---------
-
-
-@pytest.mark.slow
-def test_exclusion_when_a_master_restarts_empty_and_all_guard_then_is_kept(
-    make_locks: MakeLocks, old_masters: LocalMasters, servers: Servers
-) -> None:
-    retry = Retry(delay=0.01, unreachable_tries=1000)
-    other = make_locks(old_masters.urls, max_ttl=MAX_TTL, ttl=MAX_TTL, retry=retry)
-    granted(other.acquire("warm-up", timeout=10)).release()  # markers, quarantine over
-    set_all(servers[3:], b"somebody", KEY)
-    lease = granted(make_locks(old_masters.urls, ttl=MAX_TTL).acquire(KEY, timeout=0))
-    for server in servers[3:]:  # two of its three votes are left
-        server.delete(KEY)
-    old_masters.stop(0)
-    old_masters.start(0)
-    taken = granted(other.acquire(KEY, timeout=10))
-    assert not lease.is_valid
-    assert taken.is_valid
-    assert "restarted" in str(taken.votes[0].text)
 
 
 # --- the script -----------------------------------------------------------------------

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 import redis
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus, Vote
+from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted, reason
 from tests.support.fixtures import MakeLocks, Raw
@@ -136,20 +136,6 @@ def test_user_when_it_may_release_then_no_alarm_is_false(
     assert told(caplog) == []
 
 
-def test_user_when_it_may_load_and_not_eval_then_is_warned_and_releases_after_a_flush(
-    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    ann = allow(server, master, "~* +@all -eval")
-    locks = make_locks([ann], ttl=60)
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert [text.endswith("grant +eval") for text in told(caplog)] == [True]
-    server.script_flush()
-    lease.release()
-    assert wait_until(lambda: is_used(locks))
-    assert wait_until(lambda: server.exists(KEY) == 0)
-
-
 @pytest.mark.parametrize("rules", ["+@all -evalsha -eval", "+@all -del"])
 def test_right_when_taken_away_then_the_release_waits_for_it_and_no_lock_is_taken(
     make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
@@ -166,32 +152,6 @@ def test_right_when_taken_away_then_the_release_waits_for_it_and_no_lock_is_take
     allow(server, master, "~* +@all")
     assert wait_until(lambda: is_used(locks))
     assert server.exists(KEY) == 0
-
-
-def test_key_when_it_may_be_set_and_not_read_then_the_release_says_which_right(
-    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
-    caplog: pytest.LogCaptureFixture,
-) -> None:  # fmt: skip
-    try:
-        ann = allow(server, master, without_native_release("%W~* +@all", server))
-    except redis.ResponseError:
-        pytest.skip("this server is too old for such a right (Redis < 7)")
-    locks = make_locks([ann], ttl=0.5)
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert lease.release() is ReleaseStatus.UNKNOWN
-    assert any("grant its user the key (~...)" in text for text in told(caplog))
-
-
-def test_release_script_when_not_ours_then_only_the_call_is_tried(
-    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis
-) -> None:
-    ours = (
-        b'if redis.call("get",KEYS[1])==ARGV[1] then '
-        b'return redis.call("unlink",KEYS[1]) else return 0 end'
-    )
-    ann = allow(server, master, "~* +@all -del")
-    locks = make_locks([ann], release_script=ours)
-    assert granted(locks.acquire(KEY, timeout=0)).release() is ReleaseStatus.RELEASED
 
 
 # --- what a client with max_ttl asks for besides --------------------------------------
@@ -233,22 +193,3 @@ def test_server_when_twice_and_info_is_forbidden_then_its_marker_gives_it_away(
     locks = make_locks([*twice, "redis://127.0.0.1:1"], ttl=60, max_ttl=60)
     assert wait_until(lambda: "one server has one vote" in refusal(locks))
     assert any("has a copy of its data: grant +info" in text for text in told(caplog))
-
-
-def test_servers_when_two_and_info_is_forbidden_then_both_may_vote(
-    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis, raw: Raw
-) -> None:
-    with LocalMasters(1) as other:
-        rules = "~* +@all -info"
-        anns = allow(server, master, rules), allow(raw(other.urls[0]), other, rules)
-        names = [*anns, "redis://127.0.0.1:1"]
-        locks = make_locks(names, ttl=0.3, max_ttl=0.3, round_timeout=0.2)
-
-        def votes() -> list[Vote]:
-            try:
-                with granted(locks.acquire(KEY, timeout=0)) as lease:
-                    return [vote.vote for vote in lease.votes]
-            except Exception:
-                return []
-
-        assert wait_until(lambda: votes()[:2] == [Vote.GRANTED] * 2)

@@ -6,7 +6,6 @@ import re
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
-from pathlib import Path
 
 import pytest
 import redis
@@ -158,41 +157,6 @@ def test_lease_when_its_service_keeps_all_writes_then_outlives_a_failover(
         lease.release()
         texts += insisted(lambda: granted(new.acquire("kept", timeout=1)).release())
     assert "votes in" not in texts
-
-
-@pytest.mark.slow
-def test_cache_of_django_when_its_service_is_switched_then_its_lock_waits(
-    service: LocalSentinels, monkeypatch: pytest.MonkeyPatch, tmp_path: Path,
-) -> None:  # fmt: skip
-    conf = pytest.importorskip("django.conf")
-    pytest.importorskip("django_redis")
-    from django.core.cache import CacheHandler
-
-    if not conf.settings.configured:
-        conf.settings.configure()
-    (tmp_path / "options").write_text("max_ttl = 1\n")
-    monkeypatch.setenv("FASTREDLOCK_CONFIG", str(tmp_path / "options"))
-    options = {
-        "CONNECTION_FACTORY": "django_redis.pool.SentinelConnectionFactory",
-        "SENTINELS": [("127.0.0.1", port) for port in service.sentinels.ports],
-        "PASSWORD": service.password,
-    }
-    place = {"LOCATION": f"redis://{service.name}/0", "OPTIONS": options}
-    settings = {
-        "BACKEND": "fastredlock.compat.redis_lock.django_cache.RedisCache",
-        **place,
-    }
-    cache = CacheHandler({"default": settings})["default"]
-
-    def lock() -> None:
-        with cache.lock("django", expire=1):
-            assert "django" in service.command(service.primary(), "KEYS", "*")
-
-    insisted(lock)
-    promoted = switch(service)
-    assert re.search(r"votes in [1-6]\.\d s", insisted(lock))
-    assert time.monotonic() > promoted + QUARANTINE - 1
-    cache.client.get_client().connection_pool.disconnect()
 
 
 @pytest.mark.slow

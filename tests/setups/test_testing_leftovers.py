@@ -119,16 +119,3 @@ sys.stdin.read()
         assert [int(pid) for pid in parent.answer().split()] == pids
         assert ask(f"unix://{folder}/0.sock") == _PONG
     assert_nothing_is_left(pids, folder)
-
-
-def test_a_forked_child_may_not_use_its_parents_masters() -> None:
-    with LocalMasters(1, unix=True) as masters:
-        child = os.fork()
-        if not child:
-            try:
-                masters.stop(0)
-            except RuntimeError:
-                os._exit(7)
-            os._exit(0)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
-        assert ask(masters.urls[0]) == _PONG

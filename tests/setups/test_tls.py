@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from fastredlock import ConfigurationError, FastRedlock, ReleaseStatus
+from fastredlock import ConfigurationError, ReleaseStatus
 from tests.support.calls import granted, reason
 from tests.support.certificates import Certificates, tls_master
 from tests.support.fake_server import Stranger
@@ -155,19 +155,6 @@ def test_port_when_it_speaks_otherwise_then_fails_in_the_round_and_says_why(
     assert elapsed() < ROUND + 1.0
 
 
-def test_plain_server_when_it_is_a_minority_then_the_others_grant_at_once(
-    make_locks: MakeLocks, tls_ports: list[int], urls: list[str], options: str
-) -> None:
-    plain = urls[0].replace("redis://", "rediss://") + options
-    locks = make_locks([plain, *(url(port, options) for port in tls_ports[:2])])
-
-    def is_told() -> bool:
-        with granted(locks.acquire(KEY, timeout=0)) as lease:
-            return SPEAKS in str(lease.votes[0].text)
-
-    assert wait_until(is_told)  # they do not wait for its answer
-
-
 # --- passwords ------------------------------------------------------------------------
 
 
@@ -192,12 +179,6 @@ def test_key_password_when_it_is_wrong_or_missing_then_is_in_no_text(
         with pytest.raises(ConfigurationError, match=text) as raised:
             make_locks([url(1, client + wrong)])
         assert "hunter2" not in str(raised.value)
-
-
-@pytest.mark.parametrize("said", ["?ssl_ca_certs=/no/such", "?ssl_certfile=/no/such"])
-def test_file_when_it_does_not_exist_then_is_refused_before_any_io(said: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"127\.0\.0\.1:1: TLS files: "):
-        FastRedlock([url(1, said)])
 
 
 # --- slices ---------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus, Vote
+from fastredlock import FastRedlock, QuorumUnreachableError, Vote
 from fastredlock._core import MasterState
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _find_program
@@ -152,27 +152,7 @@ def test_server_when_it_is_no_master_that_keeps_locks_then_is_told_once(
             assert locks.health()[2].warnings == (told.partition(": ")[2],)
 
 
-def test_active_replica_when_given_as_a_master_then_gets_no_vote_and_is_told_once(
-    make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
-) -> None:
-    with FakeServer({b"INFO": info(role="active-replica")}) as keydb:
-        locks = make_locks([*urls[:2], keydb.url])
-        (told,) = warnings_of(caplog, locks)
-        assert "so it gets no vote" in told
-        assert granted(locks.acquire(KEY, timeout=0)).votes[2].vote is Vote.FAILED
-        assert b"SET" not in keydb.names()
-
-
 # --- masters that can lose keys -------------------------------------------------------
-
-
-def test_warning_when_two_clients_of_one_process_see_it_then_each_tells_it_once(
-    make_locks: MakeLocks, caplog: pytest.LogCaptureFixture
-) -> None:
-    options = ("--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru")
-    with LocalMasters(1, options=options) as cache:
-        warnings_of(caplog, make_locks(cache.urls))
-        assert len(warnings_of(caplog, make_locks(cache.urls))) == 2
 
 
 def test_good_setup_when_used_then_logs_nothing(
@@ -247,40 +227,3 @@ def test_health_when_all_is_well_then_tells_what_the_servers_are(
     # The slowest of five is not waited for: it may have no sample yet.
     trips = [health.round_trip for health in locks.health()]
     assert len([trip for trip in trips if trip is not None and 0 < trip < 1]) >= 3
-
-
-def test_health_when_nothing_was_connected_then_tells_so(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    (health, *_) = make_locks(urls).health()
-    assert health.state is MasterState.CLOSED
-    assert (health.version, health.uptime, health.round_trip) == (None, None, None)
-    assert health.last_error == "not connected yet"
-
-
-def test_health_when_a_master_is_lost_then_keeps_what_it_said_and_why_it_is_away(
-    make_locks: MakeLocks, masters: LocalMasters
-) -> None:
-    locks = make_locks(masters.urls)
-    locks.connect()
-    masters.stop(0)
-    granted(locks.acquire(KEY, timeout=0))
-    health = locks.health()[0]
-    assert health.state is not MasterState.READY
-    assert health.last_error
-    assert health.run_id
-
-
-def test_info_when_forbidden_then_facts_are_none_and_locks_work(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
-) -> None:
-    for url in masters.urls:
-        raw(url).execute_command(b"ACL SETUSER shy on >pw ~* +@all -info")
-    locks = make_locks([url.replace("//", "//shy:pw@") for url in masters.urls])
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert lease.extend() > 0
-    assert lease.release() is ReleaseStatus.RELEASED
-    for health in locks.health():
-        assert (health.version, health.run_id, health.role) == (None, None, None)
-        assert (health.uptime, health.policy, health.warnings) == (None, None, ())
-        assert health.last_error is None
