@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import warnings
 from collections.abc import Coroutine
 from contextlib import suppress
 from typing import Any
@@ -292,19 +291,6 @@ async def test_calls_when_never_awaited_then_warn_once_each(
 
 
 @with_client
-async def test_call_when_closed_before_it_is_awaited_then_is_silent_and_over(
-    world: World, client: FastRedlock
-) -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        call = client.acquire(KEY)
-        call.close()
-        with pytest.raises(RuntimeError, match="cannot reuse"):
-            await call
-    await world.until(NOBODY)
-
-
-@with_client
 async def test_call_when_awaited_again_then_raises_and_its_lease_stands(
     world: World, client: FastRedlock
 ) -> None:
@@ -343,22 +329,6 @@ async def test_release_when_closed_under_way_then_is_sent_all_the_same(
     waits(call)
     call.close()
     await world.until(NOBODY)
-
-
-@with_client
-async def test_calls_in_a_task_then_are_named_in_its_repr(
-    world: World, client: FastRedlock
-) -> None:
-    task = asyncio.ensure_future(client.acquire(KEY, ttl=60))
-    assert "FastRedlock.acquire()" in repr(task)
-    lease = await task
-    assert lease is not None
-    with warnings.catch_warnings():  # CPython 3.14 deprecates the question
-        warnings.simplefilter("ignore", DeprecationWarning)
-        assert asyncio.iscoroutinefunction(lease.release)
-    task_of_release = asyncio.ensure_future(lease.release())
-    assert "Lease.release()" in repr(task_of_release)
-    assert await task_of_release is ReleaseStatus.RELEASED
 
 
 @pytest.mark.parametrize("drives", [False, True], ids=["awaits", "drives"])

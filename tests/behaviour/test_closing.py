@@ -19,10 +19,7 @@ from fastredlock import (
     FastRedlock,
     FastRedlockError,
     Lease,
-    LeaseLostError,
-    QuorumUnreachableError,
     ReleaseStatus,
-    Vote,
 )
 from fastredlock._locking.driver import Driver
 from fastredlock._locking.locks import held_leases
@@ -36,7 +33,7 @@ from tests.support.keys import (
     is_empty,
     settled_values,
 )
-from tests.support.masters import pause, resume, stop
+from tests.support.masters import pause, resume
 from tests.support.processes import beside_connections, open_files, run_to_its_end
 from tests.support.proxy import Proxy
 from tests.support.threads import Interrupt, beside, later
@@ -176,19 +173,6 @@ def connection_ids(server: redis.Redis) -> set[str]:
     return {each["id"] for each in clients if each["name"].startswith("fastredlock")}
 
 
-def test_connect_when_masters_are_stopped_then_opens_the_others_or_names_them(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    stop(masters, 2)
-    assert connected(make_locks(masters.urls)).stats().connects == 3
-    masters.stop(2)
-    with pytest.raises(QuorumUnreachableError) as raised:
-        make_locks(masters.urls).connect()
-    votes = raised.value.votes
-    assert [vote.text for vote in votes[:3]] == ["connection refused"] * 3
-    assert [vote.vote for vote in votes[3:]] == [Vote.GRANTED] * 2
-
-
 @pytest.mark.parametrize(
     "call",
     [
@@ -229,30 +213,6 @@ def test_client_has_one_connection_to_each_from_connect_to_close_and_none_then(
     locks.close()
     assert open_files() == files
     assert settled(mine, [0] * 5) == [0] * 5
-
-
-def test_dropped_when_never_closed_then_its_descriptors_are_closed(
-    urls: list[str],
-) -> None:
-    files = open_files()
-    locks = FastRedlock(urls)
-    locks.connect()
-    assert open_files() == files + 5 + beside_connections("blocking")
-    del locks
-    assert open_files() == files
-
-
-@pytest.mark.parametrize("how", ["released", "over"])
-def test_with_when_the_lease_is_over_then_its_body_does_not_run(
-    locks: FastRedlock, how: str
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=0.1 if how == "over" else 10))
-    if how == "released":
-        lease.release()
-    else:
-        assert settled(lambda: lease.is_valid, False) is False
-    with pytest.raises(LeaseLostError), lease:
-        pytest.fail("its body runs")
 
 
 def keys(servers: Servers) -> set[bytes]:
@@ -324,18 +284,6 @@ def test_lease_when_the_collector_does_not_see_it_then_is_found_all_the_same(
         gc.unfreeze()
     locks.close(release=True)
     assert not lease.is_valid
-
-
-def test_lease_that_is_dropped_is_not_kept_alive_to_be_found(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-    granted(locks.acquire(KEY))
-    gc.collect()
-    assert held_leases(locks._driver, Lease) == []
-    with stopwatch() as elapsed:
-        locks.close(release=True)
-    assert elapsed() < 5
 
 
 @pytest.mark.slow

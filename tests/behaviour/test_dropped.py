@@ -39,13 +39,6 @@ def test_lease_when_dropped_alive_then_a_warning_names_it_and_no_token() -> None
     lease.release()
 
 
-def test_lease_of_all_when_dropped_alive_then_warns_in_few_words() -> None:
-    locks = MemoryLocks()
-    with pytest.warns(ResourceWarning, match=r"^\('r-0', 'r-1', .{180,}: its") as noted:
-        locks.acquire_all([f"r-{i}" for i in range(1000)])
-    assert len(str(noted[0].message)) < 400
-
-
 def in_a_block(locks: MemoryLocks) -> None:
     with locks.lock(KEY) as lease:
         lease.extend()
@@ -103,19 +96,6 @@ def test_lease_when_extended_or_in_a_cycle_and_dropped_alive_then_warns_as_well(
     del lease
     with pytest.warns(ResourceWarning, match=NOT_RELEASED):
         drop(held)
-
-
-def test_acquire_when_interrupted_at_its_end_then_its_lease_is_not_warned_of() -> None:
-    class Interrupting:
-        def acquired(self, *_: object) -> None:
-            raise KeyboardInterrupt
-
-    with warnings.catch_warnings(record=True) as noted:
-        warnings.simplefilter("always")
-        with pytest.raises(KeyboardInterrupt):
-            MemoryLocks(observer=Interrupting()).acquire(KEY)
-        gc.collect()
-    assert noted == []
 
 
 def test_lease_when_dropped_while_warnings_are_errors_then_nobody_gets_one(

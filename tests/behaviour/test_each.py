@@ -29,7 +29,6 @@ from tests.support.keys import (
     values,
 )
 from tests.support.masters import pause, resume, stop
-from tests.support.processes import Fork
 from tests.support.threads import Interrupt, alarm, interrupt
 from tests.support.waiting import wait_until
 
@@ -79,24 +78,6 @@ def test_acquire_each_when_some_are_taken_then_those_are_none_in_their_places(
     assert other.acquire("a", timeout=0) is None
     assert other.acquire_each(["größe".encode(), "a", "c"]) == [None] * 3
     assert granted(leases[0]).extend(30) > 29
-
-
-def test_each_when_nothing_is_named_then_is_empty_and_asks_nothing(
-    make_locks: MakeLocks,
-) -> None:
-    locks = make_locks(["redis://127.0.0.1:1"])
-    assert locks.acquire_each([]) == locks.release_each([]) == []
-    assert locks.stats().rounds == 0
-
-
-def test_acquire_each_when_new_token_is_given_then_calls_it_once_per_resource(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    tokens = iter(range(100))
-    locks = make_locks(urls, new_token=lambda: f"t{next(tokens)}")
-    leases = all_granted(locks.acquire_each(["a", "b", "c"]))
-    assert [lease.token for lease in leases] == [b"t0", b"t1", b"t2"]
-    assert next(tokens) == 3
 
 
 def test_each_when_some_are_lost_then_they_are_told_in_their_places(
@@ -154,24 +135,6 @@ def test_release_each_when_one_is_no_lease_of_ours_then_releases_none(
     assert theirs.is_valid
 
 
-def test_each_when_forked_then_the_leases_are_not_the_childs(
-    locks: FastRedlock,
-) -> None:
-    leases = locks.acquire_each(NAMES)
-
-    def in_child() -> list[bool]:
-        return [
-            locks.extend_each(leases) == [None] * 100,
-            locks.release_each(leases) == [GONE] * 100,
-            locks.acquire_each(NAMES) == [None] * 100,
-            None not in locks.acquire_each(["x", "y"]),
-        ]
-
-    assert Fork(in_child).result() == [True] * 4
-    assert None not in locks.extend_each(leases)
-    assert locks.release_each(leases) == [RELEASED] * 100
-
-
 # ---- all or none
 
 
@@ -227,16 +190,6 @@ def test_lease_of_all_when_used_then_extends_and_releases_all(
         assert min(server.pttl(names[-1]) for server in servers) > 20_000
     assert lease.release() is RELEASED
     assert is_empty(servers)
-    assert lease.release() is GONE
-
-
-def test_lease_of_all_when_adopted_by_another_client_then_is_extended_and_released(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    lease = granted(locks.acquire_all(["b", "a"], ttl=5))
-    adopted = make_locks(urls).adopt(lease.resource, lease.token)
-    assert adopted.extend(20) > 19
-    assert adopted.release() is RELEASED
     assert lease.release() is GONE
 
 
@@ -304,14 +257,3 @@ def test_several_when_interrupted_then_leave_no_key_anywhere(
     assert is_empty(servers[3:])
     resume(masters, 3)
     assert wait_until(lambda: locks.holders("x") and sizes(servers) == [0] * 5)
-
-
-# ---- crowds
-
-
-def test_keys_of_a_megabyte_each_when_taken_together_then_are_granted(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    leases = all_granted(locks.acquire_each([f"{i}" * (1 << 20) for i in range(9)]))
-    assert locks.release_each(leases) == [RELEASED] * 9
-    assert is_empty(servers)

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 import time
-from contextlib import suppress
 from hashlib import sha256
 from types import SimpleNamespace
 
@@ -20,21 +19,17 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
     Lease,
-    QuorumUnreachableError,
     ReleaseStatus,
-    Retry,
     Vote,
 )
 from fastredlock._options.keys import new_token_source
 from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, connected, granted
-from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
-from tests.support.keys import KEY, NOBODY, cut_all, set_all, settled_values, values
+from tests.support.fixtures import MakeLocks, Servers, blocking
+from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
 from tests.support.lock_process import line_of, take, worker
 from tests.support.processes import Fork
-from tests.support.threads import beside
 from tests.support.waiters import Waiters, gate_of, is_over
-from tests.support.waiting import PATIENCE, wait_until
 
 
 def test_second_acquire_when_the_first_holds_then_is_none(
@@ -103,24 +98,6 @@ def commands_until(monitor: Monitor, last: list[str]) -> list[list[str]]:
     while words[-1:] != [last]:
         words.append(monitor.next_command()["command"].split())
     return words
-
-
-@pytest.mark.parametrize("is_lost", [True, False])
-def test_late_grant_when_its_round_was_lost_or_its_lease_released_then_is_undone(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw, is_lost: bool
-) -> None:
-    servers = [raw(url) for url in masters.urls]
-    locks = connected(make_locks(masters.urls, ttl=60))
-    wanted = [b"another"] * 3 + [None] * 2 if is_lost else NOBODY
-    if is_lost:
-        set_all(servers[:3], b"another")
-    masters.pause(4)
-    lease = locks.acquire(KEY, timeout=0)
-    assert (lease is None) is is_lost
-    if lease:
-        lease.release()
-    masters.resume(4)
-    assert settled_values(servers, wanted) == wanted
 
 
 # --- the token ------------------------------------------------------------------------
@@ -268,30 +245,6 @@ def test_new_token_when_given_then_is_what_is_stored(
     assert lease.release() is ReleaseStatus.RELEASED
 
 
-def test_new_token_when_it_raises_then_acquire_raises_that(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    def new_token() -> bytes:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        make_locks(urls, new_token=new_token).acquire(KEY)
-    assert values(servers) == [None] * 5
-
-
-def test_acquire_when_cut_and_another_uses_the_same_token_then_is_not_granted(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    """A round that is asked again must not take another's key for its own."""
-    retry = Retry(unreachable_tries=1)
-    locks = make_locks(urls, new_token=lambda: b"worker-7", retry=retry)
-    locks.connect()
-    set_all(servers, b"worker-7")
-    cut_all(servers)
-    with suppress(QuorumUnreachableError):
-        assert locks.acquire(KEY, timeout=0) is None
-
-
 # --- in another process, and seen by people -------------------------------------------
 
 
@@ -372,16 +325,6 @@ def test_break_when_a_minority_has_a_token_then_deletes_that_alone(
     assert lease.extend() > 0
 
 
-def test_break_when_a_caller_waits_then_it_gets_the_lock_at_once(
-    breaker: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    stuck = granted(connected(make_locks(urls)).acquire(KEY, ttl=60))
-    with beside(lambda: FastRedlock(urls).acquire(KEY, timeout=PATIENCE)) as (taken,):
-        assert wait_until(lambda: any(v.waiting for v in breaker.holders(KEY)))
-        breaker.break_(KEY, token_hash=stuck.token_hash)
-    assert taken.result() is not None
-
-
 def test_break_when_fewer_than_a_quorum_answer_then_is_unknown(
     make_locks: MakeLocks, masters: LocalMasters
 ) -> None:
@@ -392,11 +335,3 @@ def test_break_when_fewer_than_a_quorum_answer_then_is_unknown(
     for token_hash in (lease.token_hash, UNKNOWN_HASH):
         status = locks.break_(KEY, token_hash=token_hash)
         assert status is ReleaseStatus.UNKNOWN
-
-
-@pytest.mark.parametrize("token_hash", ["", "29c191375357c71", "z" * 16, b"0" * 16])
-def test_break_when_the_hash_is_none_then_is_refused(
-    breaker: FastRedlock, token_hash: object
-) -> None:
-    with pytest.raises(ConfigurationError, match="token_hash"):
-        breaker.break_(KEY, token_hash=token_hash)  # type: ignore[arg-type]

@@ -12,9 +12,8 @@ from fastredlock import (
     ConfigurationError,
     FastRedlock,
 )
-from fastredlock.testing import LocalMasters
-from tests.support.calls import all_granted, connected, granted
-from tests.support.fixtures import MakeLocks, Raw, Servers
+from tests.support.calls import connected, granted
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, flush, set_all, values
 from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
@@ -36,13 +35,6 @@ def set_apart(servers: Sequence[redis.Redis], above: int, key: str = FENCE) -> N
 
 def numbers_from(servers: Sequence[redis.Redis], fence: int) -> int:
     return sum((server.zscore(FENCE, "f") or 0) >= fence for server in servers)
-
-
-def commands_of(server: redis.Redis) -> dict[str, int]:
-    stats = server.info("commandstats")
-    return {
-        name.removeprefix("cmdstat_"): each["calls"] for name, each in stats.items()
-    }
 
 
 # ---- it grows
@@ -73,19 +65,6 @@ def test_fence_grows_where_callers_wait_in_turn(
     assert len(fences) % 90 == 0
     assert type(fences[-1]) is int
     assert fences == sorted(set(fences))
-
-
-def test_fence_of_acquire_each_is_one_for_each(
-    fenced: FastRedlock, servers: Servers
-) -> None:
-    names = [f"k{i}" for i in range(150)]
-    first = all_granted(fenced.acquire_each(names))
-    fenced.release_each(first)
-    for name in names[::10]:
-        set_apart(servers, first[0].fence, f"fastredlock:fence:{name}")
-    second = all_granted(fenced.acquire_each(names))
-    for before, after in zip(first, second, strict=True):
-        assert before.fence < after.fence
 
 
 # ---- the second write
@@ -154,46 +133,6 @@ def test_fencing_excludes_clients_without_it_and_is_excluded_by_them(
     assert locks.acquire(KEY, timeout=0) is None
     lease.release()
     assert granted(fenced.acquire(KEY)).fence > lease.fence
-
-
-def test_fence_with_a_key_prefix_is_kept_under_it_too(
-    make_locks: MakeLocks, servers: Servers, urls: list[str]
-) -> None:
-    locks = connected(make_locks(urls[:1], fencing=True, key_prefix="app:"))
-    first = granted(locks.acquire(KEY))
-    first.release()
-    assert granted(locks.acquire(KEY)).fence > first.fence
-    assert servers[0].exists(f"app:fastredlock:fence:app:{KEY}")
-    assert not servers[0].exists(FENCE)
-
-
-# ---- what is sent
-
-
-def test_pair_whose_number_is_less_than_the_proposal_takes_four_commands(
-    make_locks: MakeLocks, servers: Servers, urls: list[str]
-) -> None:
-    locks = connected(make_locks(urls[:1], fencing=True))
-    servers[0].config_resetstat()
-    for _ in range(10):
-        granted(locks.acquire(KEY)).release()
-    counts = commands_of(servers[0])
-    asked = [counts.get(name, 0) for name in ("exists", "zadd", "pexpire", "set")]
-    assert [count >= 10 for count in asked] == [True] * 4
-    assert "zscore" not in counts
-
-
-def test_life_of_a_number_is_sent_again_where_a_master_came_back_empty(
-    make_locks: MakeLocks, raw: Raw
-) -> None:
-    with LocalMasters(1) as masters:
-        locks = connected(make_locks(masters.urls, fencing=True))
-        granted(locks.acquire(KEY)).release()
-        masters.stop(0)
-        masters.start(0)
-        lease = locks.acquire(KEY, timeout=10)
-        assert lease is not None
-        assert raw(masters.urls[0]).pttl(FENCE) > 86_400_000
 
 
 # ---- the number is ahead

@@ -17,8 +17,6 @@ from typing import Any
 import pytest
 
 from fastredlock import (
-    NO_EXPIRY,
-    ConfigurationError,
     FastRedlock,
     Lease,
     LeaseLostError,
@@ -85,15 +83,6 @@ def test_lease_when_nobody_refers_to_it_then_is_not_renewed_any_more(
     gc.collect()
     assert settled_values(servers, NOBODY) == NOBODY
     assert driver != "blocking" or wait_until(lambda: keepers() == 0)
-
-
-def test_lease_when_its_client_was_dropped_then_is_kept_all_the_same(
-    urls: list[str],
-) -> None:
-    lease = granted(FastRedlock(urls, ttl=TTL).acquire(KEY, keep_alive=True))
-    gc.collect()
-    assert not lease.lost.wait(BEYOND)
-    assert lease.release() is ReleaseStatus.RELEASED
 
 
 def test_thread_when_nothing_is_kept_then_is_none(urls: list[str]) -> None:
@@ -224,41 +213,6 @@ def test_wait_when_the_lease_is_not_kept_then_ends_with_its_validity(
     assert lease.lost.wait(2)
 
 
-def test_client_when_it_is_closed_then_nothing_is_renewed_and_the_loss_is_told(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    told, locks = Told(), make_locks(urls, ttl=0.4)
-    lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
-    locks.close()
-    assert lease.lost.wait(2)
-    assert wait_until(lambda: told.calls)
-
-
-# ---- refused
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"ttl": 0.01, "keep_alive": True}, r"keep_alive needs 0\.017 s or more"),
-        ({"ttl": NO_EXPIRY, "keep_alive": True}, "keep_alive with NO_EXPIRY"),
-        ({"keep_alive": -1}, "keep_alive=-1"),
-        ({"keep_alive": "yes"}, "'yes'"),
-        ({"on_lost": print}, "on_lost needs keep_alive"),
-        ({"keep_alive": True, "on_lost": 5}, "on_lost=5"),
-    ],
-)
-def test_options_when_they_cannot_be_kept_then_are_refused_before_any_io(
-    make_locks: MakeLocks, options: dict[str, Any], text: str
-) -> None:
-    locks = make_locks(["redis://localhost:1"])
-    with pytest.raises(ConfigurationError, match=text):
-        locks.acquire(KEY, timeout=0, **options)
-    with pytest.raises(ConfigurationError, match=text):
-        locks.lock(KEY, timeout=0, **options).__enter__()
-    assert locks.stats().connects == 0
-
-
 # ---- foreign code
 
 
@@ -296,26 +250,6 @@ def kept_for_a_moment(locks: FastRedlock, count: int, on_lost: Any) -> list[Leas
 
 
 # ---- on_lost
-
-
-@blocking
-def test_losses_when_one_callback_takes_long_then_all_count_and_others_are_kept(
-    make_locks: MakeLocks, urls: list[str], end: threading.Event
-) -> None:
-    calls: list[object] = []
-
-    def note(lease: Any, _: object) -> None:
-        calls.append(lease)
-        end.wait(60)
-
-    locks = make_locks(urls, ttl=TTL)
-    other = granted(locks.acquire("other", keep_alive=True))
-    leases = kept_for_a_moment(locks, 30, note)
-    assert wait_until(lambda: all(lease.lost.is_set() for lease in leases))
-    assert not other.lost.wait(BEYOND)
-    assert len(calls) == 1  # the others wait for it
-    end.set()
-    assert wait_until(lambda: len(calls) == 30)
 
 
 @blocking

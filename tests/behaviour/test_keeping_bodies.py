@@ -7,7 +7,6 @@ consumer of an async generator gets that holds a kept lock.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager, suppress
 from typing import Any
@@ -188,42 +187,6 @@ async def test_body_when_its_lease_is_kept_in_there_then_is_cancelled_as_well(
 
 
 @in_a_body
-async def test_body_when_another_task_keeps_its_lease_then_the_body_is_cancelled(
-    locks: FastRedlock,
-) -> None:
-    async def keep(lease: Lease) -> None:
-        lease.keep_alive()
-        soon_lost(lease)
-        assert await lease.lost.wait(5)
-
-    helpers: list[asyncio.Task[None]] = []
-    with pytest.raises(LeaseLostError):  # noqa: PT012
-        async with locks.lock(KEY) as lease:
-            helpers.append(asyncio.create_task(keep(lease)))
-            await until_cancelled()
-    await helpers[0]  # it is none of its business
-
-
-@in_a_body
-async def test_body_when_an_extension_finds_the_key_gone_then_is_cancelled(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    async def extend(lease: Lease) -> None:
-        with pytest.raises(LeaseLostError):
-            await lease._prolong(None)  # as of a drop-in
-
-    helpers: list[asyncio.Task[None]] = []
-    began = time.monotonic()
-    with pytest.raises(LeaseLostError, match="expired or taken"):  # noqa: PT012
-        async with locks.lock(KEY, ttl=300, keep_alive=True) as lease:
-            delete(servers)
-            helpers.append(asyncio.create_task(extend(lease)))
-            await until_cancelled()
-    assert time.monotonic() - began < 2
-    await helpers[0]
-
-
-@in_a_body
 async def test_task_when_its_lease_is_in_no_block_then_is_not_cancelled(
     locks: FastRedlock,
 ) -> None:
@@ -302,21 +265,3 @@ async def test_consumer_when_it_leaves_its_generator_open_then_its_error_names_i
     with pytest.raises(LeaseLostError):  # whoever closes it gets the reason
         await numbers.aclose()
     assert is_left_alone()
-
-
-@in_a_body
-async def test_consumer_when_cancelled_by_another_as_well_then_stays_cancelled(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    async def consume() -> None:
-        async with aclosing(items(locks)) as numbers:  # type: ignore[type-var]
-            async for _ in numbers:
-                delete(servers)
-                try:
-                    await until_cancelled()
-                finally:
-                    task.cancel()
-
-    task = asyncio.create_task(consume())
-    with pytest.raises(asyncio.CancelledError):
-        await task

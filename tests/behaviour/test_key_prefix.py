@@ -48,15 +48,6 @@ def test_leases_of_a_prefix_have_their_resources_and_the_masters_the_keys(
     assert wait_until(lambda: names(servers) == set())
 
 
-def test_prefix_and_resource_are_the_key_that_clients_without_one_lock(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    first = granted(make_locks(urls, key_prefix=b"a:").acquire("b"))
-    assert make_locks(urls).acquire("a:b", timeout=0) is None
-    assert make_locks(urls, key_prefix="x:").acquire("b", timeout=0)
-    first.release()
-
-
 @pytest.fixture
 def narrow(raw: Raw) -> Iterator[LocalMasters]:
     """Three servers whose user may touch nothing but what has the prefix."""

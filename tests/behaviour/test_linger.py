@@ -254,20 +254,6 @@ def test_holders_of_a_key_at_rest_name_its_owner_and_that_it_lingers(
     assert "lingers" in vote.text
 
 
-def test_adopting_and_breaking_by_a_client_that_lingers_then_are_of_that_token(
-    lingering: FastRedlock, others: FastRedlock, servers: Servers
-) -> None:
-    theirs = granted(others.acquire(KEY, timeout=5))
-    adopted = lingering.adopt(KEY, theirs.token)
-    assert adopted.token == theirs.token
-    assert adopted.extend(TTL) > 0
-    assert adopted.release() is ReleaseStatus.RELEASED
-    theirs = granted(others.acquire(KEY, timeout=5))
-    broken = lingering.break_(KEY, token_hash=shown_hash(lingering))
-    assert broken is ReleaseStatus.RELEASED
-    assert is_over(servers)
-
-
 @pytest.mark.parametrize("who", ["itself", "another"])
 def test_key_at_rest_when_it_is_broken_then_nobody_has_it_from_its_rest(
     lingering: FastRedlock, others: FastRedlock, servers: Servers, who: str
@@ -279,17 +265,6 @@ def test_key_at_rest_when_it_is_broken_then_nobody_has_it_from_its_rest(
     theirs = granted(others.acquire(KEY, timeout=5))
     assert lingering.acquire(KEY, timeout=0) is None
     assert theirs.release() is ReleaseStatus.RELEASED
-
-
-def test_lease_when_broken_while_it_is_held_then_its_key_does_not_rest(
-    lingering: FastRedlock, others: FastRedlock
-) -> None:
-    lease = granted(lingering.acquire(KEY, timeout=5))
-    others.break_(KEY, token_hash=shown_hash(others))
-    theirs = granted(others.acquire(KEY, timeout=5))
-    assert lease.release() is ReleaseStatus.GONE
-    assert lingering.acquire(KEY, timeout=0) is None
-    theirs.release()
 
 
 def test_keys_at_rest_when_all_connections_are_cut_then_are_released_on_the_next(

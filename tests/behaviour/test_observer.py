@@ -6,10 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import threading
-import time
 from collections.abc import Iterator
-from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -34,9 +31,6 @@ from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken
 from tests.support.masters import stop
 from tests.support.noted import Noted, handled
-from tests.support.processes import Fork
-from tests.support.threads import beside, later
-from tests.support.waiters import counter
 from tests.support.waiting import SLACK, settled, turn, until, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
@@ -91,25 +85,6 @@ def test_acquire_when_others_hold_it_then_tells_taken_at_the_end_alone(
     assert 0.1 <= waited < 0.1 + SLACK
     assert attempts >= 2
     assert second == (KEY, raised.value.elapsed, 1)
-
-
-def test_acquire_when_it_had_to_wait_then_the_lease_knows_for_how_long(
-    observed: FastRedlock, noted: Noted, locks: FastRedlock
-) -> None:
-    first = granted(locks.acquire(KEY))
-    assert (first.attempts, first.waited > 0) == (1, True)
-
-    def release() -> None:
-        assert wait_until(lambda: counter(observed, "waits"))
-        time.sleep(0.1)  # the wait that is measured, or a part of it
-        first.release()
-
-    with later(0, release):
-        lease = granted(observed.acquire(KEY, timeout=5))
-    assert lease.attempts >= 2
-    assert 0.1 <= lease.waited < 0.1 + 2 * SLACK
-    assert noted.of("acquired") == [(KEY, lease.waited, lease.attempts)]
-    lease.release()
 
 
 def test_acquire_when_no_quorum_is_there_then_tells_the_error_that_it_raises(
@@ -281,26 +256,6 @@ def test_observer_when_it_raises_then_no_call_fails_and_one_line_is_logged(
 
 
 @blocking
-def test_observer_when_it_blocks_then_other_threads_go_on(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    gate = threading.Event()
-
-    class Blocking:
-        def acquired(self, resource: str, *_: object) -> None:
-            if resource == "blocked":
-                assert gate.wait(10)
-
-    locks = connected(make_locks(urls, observer=Blocking()))
-    with beside(lambda: locks.acquire("blocked")) as (blocked,):
-        assert wait_until(lambda: locks.holders("blocked")[0].token_hash is not None)
-        assert granted(locks.acquire("free", timeout=0)).release() is RELEASED
-        assert not blocked.done()
-        gate.set()
-    assert granted(blocked.result()).release() is RELEASED
-
-
-@blocking
 @pytest.mark.parametrize("event", ["acquired", "entered", "released"])
 def test_call_when_its_observer_is_interrupted_then_leaves_no_key(
     make_locks: MakeLocks, urls: list[str], servers: Servers, event: str
@@ -344,30 +299,7 @@ def test_call_when_it_is_cancelled_then_tells_nothing(
     run_on(kind, body())
 
 
-@blocking
-def test_forked_child_when_it_releases_its_parents_lease_then_tells_nothing(
-    observed: FastRedlock, noted: Noted
-) -> None:
-    lease = granted(observed.acquire(KEY))
-    noted.clear()
-
-    def leave() -> list[str]:
-        with suppress(LeaseLostError):
-            lease.__exit__(None, None, None)
-        with observed.lock("child"):
-            pass
-        return noted.events
-
-    assert Fork(leave).result() == BLOCK
-    assert lease.release() is RELEASED
-    assert noted.events == ["margin", "released"]
-
-
 # ---- counters
-
-
-def of_masters(locks: FastRedlock, name: str) -> list[int]:
-    return [getattr(master, name) for master in locks.stats().masters]
 
 
 def test_stats_when_each_operation_was_used_then_tell_them_apart(
@@ -389,19 +321,6 @@ def test_stats_when_each_operation_was_used_then_tell_them_apart(
     locks.acquire_each(["b"])
     assert locks.stats().acquires == OperationStats(won=1, taken=2)
     assert locks.stats().rolled_back >= 1
-
-
-def test_stats_when_all_masters_answer_then_each_answer_counts_once(
-    locks: FastRedlock,
-) -> None:
-    for _ in range(10):
-        granted(locks.acquire(KEY)).release()
-    locks.holders(KEY)  # behind all of them: the slowest master has answered, too
-    assert of_masters(locks, "granted") == [21] * 5
-    for name in ("taken", "failed", "silent", "losses", "releases_dropped"):
-        assert of_masters(locks, name) == [0] * 5
-    assert sum(of_masters(locks, "late_replies")) == locks.stats().late_replies
-    assert sum(of_masters(locks, "connects")) == locks.stats().connects == 5
 
 
 @pytest.fixture(scope="module")
@@ -442,12 +361,3 @@ def test_warning_when_the_handler_takes_a_lock_then_it_is_told_once(
         with handled(lambda: pair_of(locks, "the handler's")) as texts:
             pair_of(locks)
         assert len(texts) == 1
-
-
-def test_warning_when_the_handler_makes_a_client_each_time_then_has_an_end(
-    evicting: LocalMasters,
-) -> None:
-    even: list[Any] = [*evicting.urls, ("127.0.0.1", 1)]
-    with handled(lambda: FastRedlock(even)) as texts:
-        FastRedlock(even)
-    assert len(texts) == 1

@@ -27,9 +27,8 @@ from tests.support.keys import (
     settled_values,
     sizes,
 )
-from tests.support.masters import pause, start, stop
-from tests.support.processes import open_files
-from tests.support.waiting import settled, stopwatch, wait_until
+from tests.support.masters import pause, stop
+from tests.support.waiting import stopwatch, wait_until
 
 REFUSED = (Vote.FAILED, "connection refused")
 
@@ -102,26 +101,6 @@ def test_acquire_when_three_of_five_are_stopped_then_names_them_and_leaves_no_ke
         assert told.count("FAILED (connection refused)") == 3
     servers = [raw(masters.urls[i]) for i in others]
     assert settled_values(servers, NOBODY[:2]) == NOBODY[:2]
-
-
-@pytest.mark.slow
-def test_descriptors_when_masters_came_and_went_then_are_as_many_as_before(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    def files_when_reconnected() -> int:
-        locks.connect()
-        return open_files()
-
-    urls = [url.replace("127.0.0.1", "localhost") for url in masters.urls]
-    locks = connected(make_locks(urls))
-    files = open_files()
-    for _ in range(5):
-        stop(masters, 2)
-        for _ in range(5):
-            with locks.lock(KEY, timeout=0):
-                pass
-        start(masters, 2)
-    assert settled(files_when_reconnected, files) == files
 
 
 # --- frozen ---------------------------------------------------------------------------

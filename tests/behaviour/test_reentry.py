@@ -32,7 +32,7 @@ from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import granted
 from tests.support.cancellation import with_locks
 from tests.support.fixtures import Servers, blocking
-from tests.support.keys import KEY, NOBODY, delete, settled_values
+from tests.support.keys import KEY, NOBODY, settled_values
 from tests.support.loop_calls import taken
 from tests.support.threads import beside, in_threads, later
 from tests.support.waiters import Section
@@ -92,19 +92,6 @@ def test_acquire_when_the_block_was_left_or_its_lease_released_then_is_not_refus
         raise ZeroDivisionError
     assert not locks._driver.entered
     granted(locks.acquire(KEY)).release()
-
-
-@blocking
-def test_acquire_when_the_validity_of_the_block_is_over_then_waits(
-    locks: FastRedlock,
-) -> None:
-    outer = locks.lock(KEY, ttl=0.3)
-    lease = outer.__enter__()
-    assert wait_until(lambda: not lease.is_valid)
-    with locks.lock(KEY, timeout=5):
-        pass
-    with pytest.raises(LeaseLostError):
-        outer.__exit__(None, None, None)
 
 
 @blocking
@@ -378,28 +365,6 @@ def test_thread_when_another_request_has_left_it_in_a_block_then_waits(
 
 
 @blocking
-@pytest.mark.parametrize("order", [(0, 1, 2), (1, 2, 0), (2, 0, 1)])
-def test_semaphore_when_generators_end_in_any_order_elsewhere_then_leave_their_own(
-    locks: FastRedlock, servers: Servers, order: tuple[int, ...]
-) -> None:
-    slots = locks.semaphore(KEY, 3)
-
-    def dependency() -> Iterator[Any]:
-        with slots as lease:
-            yield lease
-
-    with ThreadPoolExecutor(1) as pool, ThreadPoolExecutor(1) as elsewhere:
-        held = [dependency() for _ in order]
-        leases = [pool.submit(next, one).result() for one in held]
-        for number, place in enumerate(order):
-            elsewhere.submit(next, held[place], None).result()
-            valid = [lease.is_valid for lease in leases]
-            assert valid == [at not in order[: number + 1] for at in range(3)]
-    assert not slots._entries
-    assert settled_values(servers, NOBODY, f"{KEY}#0") == NOBODY
-
-
-@blocking
 def test_context_manager_when_it_is_a_generator_then_is_its_callers(
     locks: FastRedlock,
 ) -> None:
@@ -564,27 +529,6 @@ async def test_lock_when_many_tasks_enter_it_then_one_at_a_time_is_inside(
             async with locks.lock(KEY, ttl=60, reentrant=True) as inner:
                 assert inner is outer
                 assert outer.remaining() > 40
-
-
-@with_locks()
-async def test_lock_when_the_first_task_has_lost_it_then_each_leaves_its_own(
-    locks: AwaitableFastRedlock, servers: Servers
-) -> None:
-    lock, is_lost, may_leave = locks.lock(KEY), asyncio.Event(), asyncio.Event()
-
-    async def lose() -> None:
-        async with lock:
-            delete(servers)
-            is_lost.set()
-            await may_leave.wait()
-
-    first = asyncio.create_task(lose())
-    await is_lost.wait()
-    async with lock as lease:
-        may_leave.set()
-        with pytest.raises(LeaseLostError):
-            await first
-        assert await lease.extend() > 0
 
 
 @with_locks(ttl=60)

@@ -89,14 +89,6 @@ def test_lease_without_expiry_when_extended_then_is_valid(
     granted(locks.acquire_all([KEY, "b"], timeout=0)).release()
 
 
-@blocking
-def test_reentrant_block_when_without_expiry_then_joins(locks: FastRedlock) -> None:
-    with locks.lock(KEY, ttl=5) as outer:
-        with locks.lock(KEY, ttl=NO_EXPIRY, reentrant=True) as inner:
-            assert inner.remaining() > 10**6
-        assert outer.is_valid
-
-
 @pytest.mark.parametrize("error", [None, ZeroDivisionError])
 def test_with_block_when_another_took_the_key_then_raises_and_spares_it(
     locks: FastRedlock, servers: Servers, error: type[Exception] | None
@@ -180,12 +172,6 @@ def test_release_when_scripts_were_flushed_everywhere_then_works_in_one_call(
     locks.holders(KEY)  # reads what a slow one has answered, and sends it the source
     assert wait_until(lambda: values(servers) == NOBODY)
     assert locks.stats().repeated_scripts == 10  # those of holders() as well
-
-
-def test_release_when_many_threads_do_it_then_one_of_them_has_released_it(
-    lease: Lease,
-) -> None:
-    assert in_threads([lease.release] * 4).count(RELEASED) == 1
 
 
 def test_lease_when_masters_are_stopped_then_a_quorum_decides(

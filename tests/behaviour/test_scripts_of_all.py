@@ -125,14 +125,6 @@ def test_acquire_again_when_the_user_has_the_rights_of_the_readme_then_is_grante
         assert server.pttl(KEYS[0]) == -1  # as a SET without PX
 
 
-def test_acquire_of_ten_thousand_keys_when_free_then_takes_them_all(
-    server: redis.Redis,
-) -> None:
-    keys = [b"many:%d" % i for i in range(10_000)]
-    assert acquire(server, keys) == 1
-    assert server.dbsize() == 10_000
-
-
 def test_acquire_of_all_when_there_is_no_memory_then_is_an_error_and_sets_nothing(
     server: redis.Redis,
 ) -> None:
@@ -171,16 +163,6 @@ def test_keys_when_one_was_lost_then_none_is_extended_and_ours_alone_are_deleted
     assert server.exists(*KEYS) == before
     assert release(server) == 0
     assert server.keys() == ([] if became == "gone" else [lost])
-
-
-def test_extend_of_all_when_one_is_gone_and_one_taken_then_it_is_taken(
-    server: redis.Redis,
-) -> None:
-    acquire(server)
-    server.delete(KEYS[0])
-    become(server, KEYS[-1], "theirs")
-    assert extend(server) == 0
-    assert server.exists(KEYS[0]) == 0
 
 
 @pytest.mark.parametrize("call", [extend, release])
@@ -263,17 +245,6 @@ def test_number_is_what_is_proposed_or_one_more_than_the_last(
     assert LIFE_MS - 1000 < server.pttl("fastredlock:fence:k") <= LIFE_MS
 
 
-def test_number_of_several_keys_is_above_the_last_of_each(server: redis.Redis) -> None:
-    have(server, 2000, "b")
-    assert fenced(server, 1000, "a", "b") == 2001
-    assert (fence(server, "a"), fence(server, "b")) == (2001, 2001)
-
-
-def test_key_without_expiry_has_none_and_its_number_has(server: redis.Redis) -> None:
-    assert fenced(server, 7, ttl_ms=0) == 7
-    assert (server.pttl("k"), server.pttl("fastredlock:fence:k") > 0) == (-1, True)
-
-
 @pytest.mark.parametrize("value", [LARGEST, 1e300, "inf", None])
 @pytest.mark.parametrize("kind", KINDS)
 def test_number_when_there_is_none_to_count_on_then_nothing_is_changed(
@@ -347,10 +318,6 @@ def test_turn_when_our_next_waits_longest_then_says_so_with_the_number(
 ) -> None:
     assert take_turn(server, 7, our_next_us=5) == [3, 7]
     assert server.zrange("fastredlock:queue:k", 0, -1) == [b"p"]
-
-
-def test_turn_takes_the_place_of_the_script_without_a_number() -> None:
-    assert scripts.TAKE_TURN in scripts.FENCED_TAKE_TURN
 
 
 @pytest.mark.parametrize(("last", "kept"), [(7, 9), (9, 9), (12, 12), (None, 9)])

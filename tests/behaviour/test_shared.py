@@ -54,15 +54,6 @@ def test_reader_when_a_writer_has_the_lock_then_is_refused(
     assert writer.release() is ReleaseStatus.RELEASED
 
 
-def test_reader_when_a_client_of_the_page_asks_then_refuses_it(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    with locks.lock(KEY, shared=True):
-        assert wait_until(lambda: all(readers_at(servers)))
-        taken = [each.set(KEY, b"theirs", nx=True, px=1000) for each in servers]
-    assert taken == [None] * len(servers)
-
-
 def test_sorted_set_of_others_when_a_lock_is_shared_then_is_left_alone(
     locks: FastRedlock, servers: Servers
 ) -> None:

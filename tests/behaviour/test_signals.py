@@ -42,19 +42,6 @@ def test_interrupt_when_a_round_is_open_then_leaves_no_key_anywhere(
     assert locks.acquire(KEY, timeout=10)
 
 
-def test_interrupt_when_connections_are_being_opened_then_leaves_no_key(
-    masters: LocalMasters, make_locks: MakeLocks, raw: Raw
-) -> None:
-    servers = [raw(url) for url in masters.urls]
-    pause(masters, 3)
-    locks = make_locks(masters.urls, ttl=600, connect_timeout=20)
-    with pytest.raises(Interrupt), alarm(0.05, interrupt):
-        locks.acquire(KEY)
-    resume(masters, 3)
-    assert locks.acquire("next", timeout=10)
-    assert settled_values(servers, NOBODY) == NOBODY
-
-
 def test_lock_when_the_signal_handler_takes_another_then_both_are_held(
     masters: LocalMasters, make_locks: MakeLocks
 ) -> None:

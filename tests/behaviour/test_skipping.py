@@ -66,19 +66,6 @@ def test_function_when_it_calls_itself_with_no_time_to_wait_then_is_taken(
 
 
 @blocking
-def test_skipping_when_another_lock_in_the_body_is_taken_then_raises(
-    locks: FastRedlock,
-) -> None:
-    @locks.lock(KEY, timeout=0, skip=True)
-    def outer() -> None:
-        with locks.lock("other", timeout=0):
-            pytest.fail("two holders")
-
-    with locks.lock("other"), pytest.raises(ResourceTakenError, match="other"):
-        outer()
-
-
-@blocking
 def test_skipping_when_nothing_could_be_skipped_then_is_refused(
     locks: FastRedlock,
 ) -> None:

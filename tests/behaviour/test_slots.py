@@ -26,8 +26,7 @@ from fastredlock._reports import log
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
-from tests.support.processes import Fork
-from tests.support.waiters import begins_to_wait, counter, queued
+from tests.support.waiters import counter, queued
 from tests.support.waiting import stopwatch, wait_until
 
 NAME = "llm"
@@ -63,30 +62,6 @@ def test_slot_when_held_then_is_the_key_of_its_number(
     assert lease.resource == NAME
     lease.release()
     assert is_empty(servers)
-
-
-def test_slot_when_another_client_takes_its_key_then_is_not_free(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    operator = make_locks(urls)
-    held = granted(operator.acquire(f"{NAME}#0", timeout=0))
-    assert take(locks, 2).slot == 1
-    assert locks.acquire(NAME, permits=2, timeout=0) is None
-    held.release()
-    assert take(locks, 2).slot == 0
-
-
-def test_clients_with_different_permits_then_do_not_exceed_the_largest(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    other = make_locks(urls)
-    first = [take(locks, 2), take(locks, 2)]
-    assert locks.acquire(NAME, permits=2, timeout=0) is None
-    more = [take(other, 4), take(other, 4)]
-    assert other.acquire(NAME, permits=4, timeout=0) is None
-    first[0].release()
-    assert locks.acquire(NAME, permits=2, timeout=0) is not None
-    assert sorted(lease.slot for lease in more) == [2, 3]
 
 
 @blocking
@@ -180,24 +155,6 @@ def test_current_when_in_a_block_of_a_semaphore_then_is_the_innermost_slots_leas
     other = locks.semaphore(f"{KEY}#0", 2)
     with other, locks.lock(f"{KEY}#1"), pytest.raises(LeaseLostError):
         locks.current(KEY)
-
-
-def test_numbers_of_a_slot_then_grow(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = make_locks(urls, fencing=True)
-    first = take(locks, 1)
-    first.release()
-    second = take(locks, 1)
-    assert second.fence > first.fence
-    with ThreadPoolExecutor() as pool:
-        with begins_to_wait(locks):
-            waiting = pool.submit(locks.acquire, NAME, permits=1, timeout=10)
-        second.release()
-        third = granted(waiting.result())
-    assert third.fence > second.fence
-    ours = "fastredlock:fence:*"  # a majority has it; this one may be behind
-    assert wait_until(lambda: servers[0].keys(ours) == [b"fastredlock:fence:llm#0"])
 
 
 def test_holders_of_a_semaphore_then_are_those_of_each_slot_and_who_waits(
@@ -357,26 +314,6 @@ def test_permit_then_says_for_how_long_it_lets_begin(
         warnings.simplefilter("error")  # of what is forgotten: a permit is used
         with locks.rate(NAME, 3, per=2, timeout=0):
             pass
-
-
-@blocking
-def test_permit_when_forked_then_is_none_in_the_child(locks: FastRedlock) -> None:
-    with locks.rate(NAME, 1, per=40, timeout=0) as permit:
-        assert Fork(permit.remaining).result() == 0.0
-        assert permit.remaining() > 0
-
-
-@blocking
-def test_rate_when_it_decorates_then_each_call_takes_a_permit(
-    locks: FastRedlock,
-) -> None:
-    @locks.rate(lambda tenant: f"api:{tenant}", 2, per=5, timeout=0)
-    def call(tenant: str) -> str:
-        return tenant
-
-    assert [call("a"), call("a"), call("b")] == ["a", "a", "b"]
-    with pytest.raises(ResourceTakenError, match="api:a"):
-        call("a")
 
 
 NONE = r"per=.*0\.005"

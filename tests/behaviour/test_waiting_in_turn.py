@@ -103,27 +103,6 @@ def test_clients_when_they_list_the_masters_in_other_orders_then_have_one_gate(
             assert at_most == 3
 
 
-def test_holder_when_another_waits_then_its_next_acquire_comes_behind(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    last, other = [connected(make_locks(urls)) for _ in range(2)]
-    section, behind = Section(), 0
-    with Waiters() as waiters:
-        for i in range(10):
-            lease = granted(last.acquire(KEY))
-            waiting = waiters.come(f"{i}", other, hold=0.005)
-            assert wait_until(lambda: queued(servers) == 1)
-            lease.release()
-            lease = granted(last.acquire(KEY, timeout=5))
-            with section:
-                assert waiting.done() or waiters.section.inside == 0
-                behind += len(waiters.served) == i + 1
-            lease.release()
-            waiting.result()
-    # Where the gate answers behind a quorum, the holder does not know in time.
-    assert behind >= 5
-
-
 # --- how soon -------------------------------------------------------------------------
 
 
@@ -385,40 +364,6 @@ def test_keys_of_both_when_freed_one_by_one_then_go_to_who_waits_longest_for_bot
     assert all(is_over(servers, key) for key in BOTH)
 
 
-def test_key_that_is_kept_for_both_when_the_other_waits_for_it_then_is_let_go(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    """Who waits for both holds neither: so no order of locks is needed beside it."""
-    holder, locks, nested = [connected(make_locks(urls)) for _ in range(3)]
-    with Waiters() as waiters:
-        first = granted(holder.acquire("a"))
-        second = granted(nested.acquire("b"))
-        waiters.come("both", locks, key=BOTH)
-        waiters.come("a", nested, key="a")
-        began = time.monotonic()
-        first.release()
-        assert wait_until(lambda: waiters.served == ["a"])
-        assert time.monotonic() - began < 3
-        assert second.release() is ReleaseStatus.RELEASED
-        waiters.end()
-    assert waiters.served == ["a", "both"]
-    assert all(is_over(servers, key) for key in BOTH)
-
-
-def test_acquire_each_when_others_queue_for_one_then_gets_the_rest(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    with Waiters() as waiters:
-        lease = granted(locks.acquire(KEY))
-        waiters.come("one", locks)
-        leases = locks.acquire_each(["a", KEY, "b"])
-        assert [bool(each) for each in leases] == [True, False, True]
-        lease.release()
-        locks.release_each([each for each in leases if each])
-    for key in ("a", KEY, "b"):
-        assert is_over(servers, key)
-
-
 @pytest.mark.parametrize("n", [1, 5])
 @pytest.mark.parametrize("is_each", [True, False])
 def test_release_of_several_when_others_queue_for_each_then_tells_them(
@@ -463,21 +408,3 @@ def test_turn_when_the_key_was_set_and_given_back_then_its_caller_keeps_its_plac
         server.delete(KEY)  # a quorum refused: the round is rolled back
     assert run(scripts.TAKE_TURN, "token", 30_000, "ours", 1_000_000, -1) == 2
     server.delete(queue_key(), "fastredlock:turn:" + KEY)
-
-
-def test_own_release_script_when_others_wait_then_they_poll_and_get_it(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    ours = (
-        b'if redis.call("get",KEYS[1])==ARGV[1] then '
-        b'return redis.call("unlink",KEYS[1]) else return 0 end'
-    )
-    locks = connected(make_locks(urls, release_script=ours))
-    lease = granted(locks.acquire(KEY))
-    with Waiters() as waiters:
-        waiters.start(lambda: waiters.take("poller", locks, timeout=5))
-        assert wait_until(lambda: locks.stats().taken >= 2)
-        lease.release()
-    assert waiters.served == ["poller"]
-    assert counter(locks, "waits") == 0
-    assert not any(server.exists(queue_key()) for server in servers)

@@ -7,7 +7,6 @@ import ctypes
 import dis
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -15,11 +14,11 @@ from typing import Any
 import pytest
 
 import fastredlock
-from fastredlock import FastRedlock, Lease, LeaseLostError, ReleaseStatus
+from fastredlock import FastRedlock, Lease, ReleaseStatus
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.awaited import run_on
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks, Servers, blocking
+from tests.support.fixtures import Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, values
 from tests.support.threads import beside
 from tests.support.waiting import PATIENCE, settled, until
@@ -273,16 +272,6 @@ def test_async_with_when_interrupted_at_its_entry_by_a_lease_then_leaves_no_key(
     run_on("asyncio", enter())  # asyncio.run() handles signals itself
 
 
-def test_with_when_its_observer_is_interrupted_at_its_entry_then_leaves_no_key(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = make_locks(urls, observer=InterruptedObserver())
-    lease = granted(locks.acquire(KEY, ttl=60))
-    with pytest.raises(KeyboardInterrupt), lease:
-        pass
-    assert soon(servers, NOBODY) == NOBODY
-
-
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore:coroutine 'Lease.release' was never awaited")
 @pytest.mark.parametrize("is_lease", [False, True])
@@ -356,44 +345,3 @@ def test_extend_when_interrupted_at_any_opcode_then_the_next_one_extends(
     # ...in any thread: nothing that the interrupted ones had in hand is still held.
     with beside(lambda: leases[0].extend(60)) as (extended,):
         assert extended.result(PATIENCE) > 50
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("does", ["begins a shorter one", "releases"])
-def test_extend_when_another_thread_comes_between_at_any_point_then_is_bound_by_it(
-    locks: FastRedlock, does: str
-) -> None:
-    lease: Lease = granted(locks.acquire(KEY, ttl=20))
-
-    def begin() -> Callable[[], object]:
-        nonlocal lease
-        lease.release()
-        lease = granted(locks.acquire(KEY, ttl=20))
-
-        def extend() -> None:
-            with suppress(LeaseLostError):
-                lease.extend(100)
-
-        return extend
-
-    def between() -> None:
-        if does == "releases":
-            lease.release()
-        else:  # its command may reach the masters after the other one's
-            lease._begin_extend(5, object())
-
-    for where in every_interrupt(begin, between, least=50):
-        if does == "releases":
-            assert (where, lease.is_valid) == (where, not where)
-        else:
-            assert (where, lease.remaining() <= (5 if where else 100)) == (where, True)
-
-
-def test_lease_when_it_is_gone_then_says_so_after_an_interrupted_extend(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=60))
-    interrupted_at(5, lease.extend)
-    delete(servers)
-    with pytest.raises(LeaseLostError):
-        lease.extend()

@@ -16,7 +16,6 @@ from tests.support.calls import QUICK, granted, take_and_release
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy, set_each
-from tests.support.waiting import SLACK, stopwatch
 
 # what a middlebox that forgets idle flows is met with: link.pyx says why
 SOCKET_OPTIONS = {
@@ -95,21 +94,6 @@ def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
     assert lease.release() is ReleaseStatus.RELEASED
 
 
-@pytest.mark.slow
-def test_idle_connection_when_a_middlebox_forgot_it_then_acquire_outlasts_it(
-    proxies: list[Proxy], proxied: MakeLocks
-) -> None:
-    locks = proxied()
-    set_each(proxies, swallows=True)
-    with pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, timeout=0)
-    for proxy in proxies:
-        proxy.set(swallows=False)  # what is open stays dead; what is opened is not
-    with stopwatch() as elapsed:
-        granted(locks.acquire(KEY))
-    assert elapsed() < 1 + SLACK
-
-
 # --- reconnects: jittered, capped, in nobody's way ------------------------------------
 
 
@@ -141,14 +125,3 @@ def test_reconnect_when_it_fails_then_pauses_double_up_to_a_second_and_differ(
         for pause, longest in zip(found, [50, 200, 800, *[1000] * 5], strict=True):
             assert longest // 2 <= pause <= longest + 1
     assert len({tuple(found) for found in many}) > 1
-
-
-@blocking  # in virtual time
-def test_reconnect_when_a_quorum_is_missing_then_tries_are_20_ms_apart(
-    make_locks: MakeLocks,
-) -> None:
-    engine = make_locks(["redis://127.0.0.1:1"])._driver.engine
-    hand.open_due(engine, True, MS)
-    hand.lost(engine, 0, "refused", MS)
-    assert hand.open_due(engine, True, 20 * MS) == []
-    assert hand.open_due(engine, True, 21 * MS) == [0]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import _thread
-import gc
 import re
 import ssl
 import sys
@@ -203,28 +202,6 @@ def test_keep_alive_when_its_start_is_interrupted_then_the_next_lease_is_kept(
         locks.close()
     assert k > 5
     assert settled(partial(has_thread, "keeper"), False) is False
-
-
-@blocking
-@pytest.mark.slow
-def test_recalls_when_their_start_is_interrupted_then_the_caller_sees_it(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    """Seen: what a handler had raised was taken for "no thread can be started"."""
-
-    def rest(locks: FastRedlock) -> None:
-        granted(locks.acquire(KEY, timeout=5)).release()
-
-    gc.collect()  # a keeper that is collected later would be interrupted in its end
-    for k in count(1):
-        locks, kind = connected(make_locks(urls[:1], linger=5.0)), KINDS[k % 2]
-        where, came = interrupted(k, kind, lambda locks=locks: rest(locks))
-        locks.close()
-        assert settled(partial(has_thread, "recalls"), False) is False, where
-        if not where:
-            break
-        assert type(came) is kind, where
-    assert k > 3
 
 
 @blocking

@@ -2,42 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 
 from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
 from tests.support.calls import granted
-from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import KEY, NOBODY, set_all, settled_values, values
+from tests.support.keys import NOBODY, set_all, settled_values, values
 from tests.support.proxy import Proxy, set_each
 
 QUICK = {"round_timeout": 0.1, "connect_timeout": 0.5}
-
-
-# --- one too many ---------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", [b"SET", b"EVALSHA", b"TIME"])
-def test_connection_when_a_reply_fits_no_question_then_is_given_up(
-    make_fake: Callable[..., FakeServer], make_locks: MakeLocks, name: bytes
-) -> None:
-    # Read on, it would answer every command with the reply of the one before.
-    fake = make_fake({name: b"+STRANGE\r\n"})
-    locks = make_locks([fake.url], **QUICK)
-    locks.connect()
-    try:
-        lease = locks.acquire(KEY, timeout=0)
-    except QuorumUnreachableError:
-        lease = None
-    if lease is not None:
-        lease.release()
-    fake.answers.update({name: b"*0\r\n" if name == b"TIME" else b":1\r\n"})
-    fake.answers[b"SET"] = b"+OK\r\n"
-    assert granted(locks.acquire(KEY, timeout=2)).release() is ReleaseStatus.RELEASED
-    assert fake.connections >= 2
-    assert "fits no question" in (locks.health()[0].last_error or "")
 
 
 # --- late and lost --------------------------------------------------------------------

@@ -9,9 +9,9 @@ import pytest
 
 from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
 from fastredlock.testing import LocalMasters
-from tests.support.calls import QUICK, failed_votes, granted, take_and_release
+from tests.support.calls import QUICK, granted, take_and_release
 from tests.support.fake_server import Answer, FakeServer
-from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
+from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, values
 from tests.support.proxy import Proxy, swallowed_syn
 from tests.support.waiting import SLACK, stopwatch, wait_until
@@ -182,29 +182,6 @@ def test_pause_when_others_answer_at_once_then_the_mute_one_is_given_up_all_the_
 
 
 # --- error replies: a failed vote with the text, never a grant ------------------------
-
-
-PROVOKED = {  # the commands by which a server is brought to it
-    "OOM": "CONFIG SET maxmemory 1",
-    "is a replica": "REPLICAOF 127.0.0.1 1",
-    "NOREPLICAS": "CONFIG SET min-replicas-to-write 1",
-    "NOAUTH": "CONFIG SET requirepass secret",
-    "NOPERM": "ACL SETUSER default -set",
-}
-
-
-@pytest.mark.slow
-@blocking
-@pytest.mark.parametrize("word", PROVOKED)
-def test_real_server_when_it_refuses_then_the_vote_says_what_it_said(
-    make_locks: MakeLocks, raw: Raw, word: str
-) -> None:
-    with LocalMasters(1) as masters:
-        server = raw(masters.urls[0])
-        server.execute_command(*PROVOKED[word].split())
-        (vote,) = failed_votes(make_locks(masters.urls))
-        assert vote.vote is Vote.FAILED
-        assert word in (vote.text or "")
 
 
 def test_real_server_when_the_key_is_a_list_then_release_fails_with_wrongtype(

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import select
 import socket
-import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from urllib.parse import urlsplit
@@ -16,7 +14,7 @@ from fastredlock._options import scripts
 from fastredlock.testing import LocalMasters
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import Servers
-from tests.support.proxy import PATIENCE, Proxy, swallowed_syn
+from tests.support.proxy import PATIENCE, Proxy
 
 
 @pytest.fixture
@@ -43,23 +41,6 @@ def client(proxy: Proxy) -> Iterator[socket.socket]:
         opened.sendall(b"PING\r\n")
         assert opened.recv(64) == b"+PONG\r\n"
         yield opened
-
-
-def test_bytes_when_nothing_is_set_then_pass_both_ways(
-    proxy: Proxy, client: socket.socket
-) -> None:
-    assert (proxy.sent_up, proxy.sent_down) == (b"PING\r\n", b"+PONG\r\n")
-    assert proxy.connections == 1
-
-
-def test_delay_when_set_then_the_reply_takes_twice_as_long(
-    proxy: Proxy, client: socket.socket
-) -> None:
-    proxy.set(delay=0.03)
-    began = time.monotonic()
-    client.sendall(b"PING\r\n")
-    assert client.recv(64) == b"+PONG\r\n"
-    assert time.monotonic() - began >= 0.06
 
 
 # A fault; what the server sends then; the key it has; what comes once it is healed.
@@ -112,52 +93,6 @@ def test_slice_when_set_then_the_bytes_come_one_by_one(
             assert {len(part) for part in came} == {1}
 
 
-def test_cut_when_it_resets_then_so_many_bytes_came_before(
-    proxy: Proxy, client: socket.socket
-) -> None:
-    proxy.set(cut_down_after=3, at_cut="hold")
-    client.sendall(b"PING\r\n")
-    assert client.recv(64) == b"+PO"
-    proxy.reset()
-    with pytest.raises(ConnectionResetError):
-        client.recv(64)
-
-
-def test_half_close_when_done_then_only_the_replies_end(
-    proxy: Proxy, client: socket.socket, servers: Servers
-) -> None:
-    proxy.set(cut_down_after=7, at_cut="half-close")
-    client.sendall(b"PING\r\n")
-    assert client.recv(64) == b"+PONG\r\n"
-    assert client.recv(64) == b""
-    client.sendall(b"SET half 1\r\n")
-    proxy.until(lambda it: it.came_down.endswith(b"+OK\r\n"))
-    assert servers[0].get("half") == b"1"
-
-
-def test_refuse_when_done_then_connecting_fails_until_it_listens(proxy: Proxy) -> None:
-    proxy.refuse()
-    with pytest.raises(ConnectionRefusedError), connected(proxy.url):
-        pass
-    proxy.listen()
-    with connected(proxy.url) as client:
-        client.sendall(b"PING\r\n")
-        assert client.recv(64) == b"+PONG\r\n"
-
-
-def test_accept_when_it_closes_then_the_client_reads_the_end(proxy: Proxy) -> None:
-    proxy.set(closes_accepted=True)
-    with connected(proxy.url) as client:
-        assert client.recv(64) == b""
-
-
-def test_syn_when_swallowed_then_connecting_gets_no_answer() -> None:
-    with swallowed_syn() as url, socket.socket() as client:
-        client.settimeout(0.1)
-        with pytest.raises(TimeoutError):
-            client.connect(("127.0.0.1", urlsplit(url).port))
-
-
 COMMANDS = {
     "set": (b"SET", b"k", b"v", b"NX", b"PX", b"1000"),
     "release": (b"EVALSHA", scripts.RELEASE_SHA1, b"1", b"k", b"v"),
@@ -186,12 +121,3 @@ def test_fake_server_when_asked_then_answers_as_a_real_one(
         assert (name, reply_to(fake.url, name)) == (name, reply_to(real, name))
     for name in ("hello", "info", "time"):  # of the same kind, with other values
         assert (name, reply_to(fake.url, name)[:1]) == (name, reply_to(real, name)[:1])
-
-
-def test_proxy_when_closed_then_its_thread_is_gone(
-    shared_masters: LocalMasters,
-) -> None:
-    before = threading.active_count()
-    with Proxy(shared_masters.urls[0]) as proxy, connected(proxy.url):
-        pass
-    assert threading.active_count() == before

@@ -145,9 +145,6 @@ def held_so(holder: FastRedlock, servers: Servers, held: str) -> Callable[[], ob
     return lease.release
 
 
-# --- the holder -----------------------------------------------------------------------
-
-
 # --- those who wait where a quorum is held, and not the gate --------------------------
 
 
@@ -189,40 +186,6 @@ def test_callers_when_a_quorum_is_held_elsewhere_then_only_the_first_of_each_tri
     assert len(waiters.served) == (20 if clients == 1 else clients)
     early = [a for a, b in pairwise(map(int, waiters.served)) if a > b]
     assert len(early) <= (clients > 1), waiters.served
-    assert is_over(servers)
-
-
-@pytest.mark.slow
-def test_release_when_the_gate_has_no_key_of_it_then_the_next_is_told(
-    holder: FastRedlock, locks: FastRedlock, servers: Servers
-) -> None:
-
-    def trial() -> float:
-        lease = held_elsewhere(holder, servers)
-        with Waiters() as waiters:
-            waiters.come("waiter", locks)
-            time.sleep(0.4)  # by now it tries every 0.1 s, which nothing shows
-            assert wait_until(lambda: pauses(servers))
-            began = time.monotonic()
-            lease.release()
-            waiters.end()
-        return waiters.at["waiter"] - began
-
-    took = sorted(trial() for _ in range(3))
-    assert min(took) < 0.02, took
-    assert is_over(servers)
-
-
-def test_lock_with_the_name_of_the_turn_when_one_pauses_then_keeps_its_ttl(
-    holder: FastRedlock, locks: FastRedlock, servers: Servers
-) -> None:
-    """Seen: its key was given 300 ms at the gate; with one more vote, two holders."""
-    for server in servers:  # another library's: a client of ours refuses the name
-        server.set(TURN_KEY, "theirs", px=30_000)
-    lease = held_elsewhere(holder, servers)
-    assert locks.acquire(KEY, timeout=0.5) is None
-    assert servers[GATE].pttl(TURN_KEY) > 20_000
-    lease.release()
     assert is_over(servers)
 
 
@@ -280,13 +243,3 @@ def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next
     assert queued_at(servers[-1], key) == [MARK]
     forget(servers, key)
     assert is_over(servers, key)
-
-
-def test_holders_when_the_queue_has_moved_then_count_no_mark(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    mark(servers[GATE])
-    assert [each.waiting for each in connected(make_locks(urls)).holders(KEY)] == [
-        0
-    ] * 5
-    forget(servers)

@@ -107,16 +107,6 @@ def test_queue_when_its_key_is_of_another_type_then_callers_poll_and_each_client
     assert is_over(servers)
 
 
-def test_turn_when_the_queue_has_become_of_another_type_then_its_key_does_not_expire(
-    servers: Servers,
-) -> None:
-    """Seen: one that took its turn, with another behind it, gave that key a minute."""
-    servers[0].set(queue_key(), "another's")
-    asked = (KEY, b"token", 30_000, b"process", 0, 0)
-    assert servers[0].execute_command("EVAL", scripts.TAKE_TURN, 1, *asked) == 1
-    assert servers[0].pttl(queue_key()) == -1
-
-
 def test_queue_when_its_server_takes_no_writes_then_callers_poll_and_no_use_is_blamed(
     holder: FastRedlock, locks: FastRedlock, servers: Servers,
     caplog: pytest.LogCaptureFixture,
@@ -237,20 +227,6 @@ def test_right_when_it_is_missing_then_callers_poll_and_one_warning_names_it(
     assert right in text
     assert server.exists(KEY) == 0
     assert -1 not in [server.pttl(key) for key in server.keys("fastredlock:*")]
-
-
-def test_turn_when_the_right_to_pexpire_is_missing_then_no_entry_is_left(
-    one_master: LocalMasters, raw: Raw
-) -> None:
-    """Seen: the entry of the next caller, in a key that would never expire."""
-    server = raw(one_master.urls[0])
-    user = raw(allow(server, one_master, "~* &* +@all -pexpire"))
-    asked = (KEY, b"token", 30_000, b"process", 0, 0)
-    assert user.execute_command("EVAL", scripts.TAKE_TURN, 1, *asked) == 1
-    assert server.exists(queue_key()) == 0
-    with pytest.raises(redis.ResponseError):
-        user.execute_command("EVAL", scripts.ASK_TURN, 1, KEY, b"process", 0, 1)
-    assert server.exists(queue_key()) == 0
 
 
 def test_rights_that_the_warning_names_when_given_then_callers_queue(

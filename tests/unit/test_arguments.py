@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fastredlock import ConfigurationError, FastRedlock
+from fastredlock import NO_EXPIRY, ConfigurationError, FastRedlock
 from fastredlock import asyncio as awaitable
 from fastredlock._locking.lease import BaseLease
 from fastredlock._locking.locks import BaseLocks
@@ -29,6 +29,9 @@ TIMES: list[tuple[dict[str, Any], str]] = [
     ({"at_least": "20"}, "at_least='20': no number; allowed is above 0"),
     ({"keep_alive": "no"}, "keep_alive='no': no number; allowed is above 0"),
     ({"keep_alive": True, "ttl": 0.015}, "keep_alive needs"),
+    ({"keep_alive": True, "ttl": NO_EXPIRY}, "keep_alive with NO_EXPIRY"),
+    ({"on_lost": print}, "on_lost needs keep_alive"),
+    ({"keep_alive": True, "on_lost": 5}, "on_lost=5"),
 ]
 NAMES: list[tuple[Any, str]] = [
     (None, "resource of type NoneType: allowed is str or bytes"),
