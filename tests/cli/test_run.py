@@ -336,21 +336,6 @@ def test_run_when_it_was_stopped_then_goes_on_with_a_lock_that_is_valid(
     assert command.end() == (7, "", "")
 
 
-@pytest.mark.slow
-def test_run_when_it_was_stopped_beyond_the_ttl_then_ends_the_command(
-    start: Start,
-) -> None:
-    script = "trap 'echo told; exit 4' TERM; echo held; while :; do sleep 0.05; done"
-    command = start("run", "--ttl", "1", KEY, "--", "sh", "-c", script)
-    assert command.line() == "held"
-    command.send(signal.SIGSTOP)
-    time.sleep(1.3)
-    command.send(signal.SIGCONT)
-    status, out, err = command.end()
-    assert (status, out) == (75, "told\n")
-    assert err.endswith("; the command got SIGTERM: status 4\n")
-
-
 # Threads of other tests are in this process, which `run` itself has none of.
 @pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 def test_run_when_it_was_stopped_before_it_renews_then_the_lock_is_lost(

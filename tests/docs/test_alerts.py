@@ -242,28 +242,6 @@ def test_alert_when_its_cause_is_there_then_fires_and_not_before(
     assert {*filter(None, [alert])} <= found <= {alert, *others}
 
 
-@needs_promtool
-def test_panel_when_locks_were_used_then_shows_something(tmp_path: Path) -> None:
-    registry = CollectorRegistry()
-    scrapes = []
-    with (
-        LocalMasters(3) as masters,
-        FastRedlock(masters.urls, observer=Collector(registry)) as locks,
-    ):
-        locks.connect()
-        for _ in range(3):
-            take(locks, masters)
-            scrapes.append(scrape(registry))
-    nothing = {"eval_time": "9m", "exp_samples": []}
-    asked = [nothing | {"expr": f"absent({each})"} for each in PANELS]
-    test = {"interval": "1m", "input_series": series(*scrapes)}
-    tests = {"rule_files": ["rules.yml"], "evaluation_interval": "1m"}
-    text = json.dumps(tests | {"tests": [test | {"promql_expr_test": asked}]})
-    (tmp_path / "test.yml").write_text(text)
-    run = promtool(tmp_path, "test", "rules", "test.yml")
-    assert run.returncode == 0, run.stdout + run.stderr
-
-
 def test_dashboard_asks_for_every_metric() -> None:
     endings = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
     actual = {each.name + endings[each.type] for each in Collector(None).describe()}

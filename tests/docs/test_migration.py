@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -70,13 +69,6 @@ def django() -> None:
     conf = pytest.importorskip("django.conf")
     if not conf.settings.configured:
         conf.settings.configure()
-
-
-@pytest.mark.usefixtures("django")
-def test_backend_of_django_is_a_class() -> None:
-    line = changes(FOLDER / "python-redis-lock.md", "+")[-1]
-    module, _, name = re.findall(r'"(.*?)"', line)[0].rpartition(".")
-    assert isinstance(getattr(import_module(module), name), type)
 
 
 def test_locks_of_redis_py_with_the_line_changed_hold(

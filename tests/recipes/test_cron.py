@@ -59,15 +59,6 @@ def test_job_when_hosts_begin_together_then_runs_once(
     assert len(journal.steps()) == PARTS
 
 
-def test_job_when_a_clock_is_behind_then_does_not_run_again(
-    start: Start, journal: Journal
-) -> None:
-    start()
-    assert journal.has(PARTS)
-    assert said(start()) == (0, "")
-    assert len(journal.steps()) == PARTS
-
-
 def test_run_when_killed_then_a_later_one_does_the_job(
     start: Start, journal: Journal
 ) -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-import secrets
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -191,16 +190,6 @@ def insisted_slot(locks: FastRedlock) -> Lease:
     lease = locks.acquire("gpu", permits=2, timeout=5)
     assert lease is not None
     return lease
-
-
-def test_name_when_the_tokens_are_given_then_is_that_of_other_libraries(
-    cluster: LocalCluster,
-) -> None:
-    """A drop-in locks the very key that the replaced library does."""
-    with new_locks(cluster, new_token=lambda: secrets.token_hex(16)) as locks:
-        lease = granted(locks, "job#7")
-        assert value_of(cluster, "job#7").endswith(lease.token.decode())
-        lease.release()
 
 
 def test_several_when_in_one_slot_then_are_locked_together(

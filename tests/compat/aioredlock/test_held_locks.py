@@ -165,24 +165,6 @@ def test_lock_made_by_hand_without_expiry_can_be_released(face: Face) -> None:
         face.run(lock.extend())
 
 
-def test_errors_of_a_lock_that_others_hold_have_a_cause(face: Face) -> None:
-    manager = face.manager()
-    face.lock()
-    another = face.Lock(manager, KEY, "another", 5, valid=True)
-    for work in (
-        manager.lock(KEY, 5),
-        manager.get_lock(KEY, "another"),
-        another.release(),
-    ):
-        with pytest.raises(face.LockAcquiringError) as raised:
-            face.run(work)
-        assert raised.value.__cause__ is not None
-    if face.is_ours:
-        with pytest.raises(face.LockAcquiringError) as raised:
-            face.lock()
-        assert "orders:42': held by others" in str(raised.value.__cause__)
-
-
 def test_sentinel_is_a_service_with_its_settings(ours: Face) -> None:
     place = {"host": "h", "create_connection_timeout": 3, "password": "hunter2"}
     [endpoint] = parse_masters([master_of(ours.Sentinel(place, master="orders", db=2))])

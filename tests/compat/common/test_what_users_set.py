@@ -148,30 +148,6 @@ def test_servers_of_redlock_when_they_are_used_then_are_clients(
         server.close()
 
 
-def test_masters_of_pottery_when_others_are_set_then_are_used(
-    urls: list[str], servers: Servers
-) -> None:
-    lock = MAKERS[pottery.Redlock](urls[0])
-    lock.masters = {redis.Redis.from_url(urls[1])}
-    with lock:
-        assert [len(server.keys()) for server in servers[:2]] == [0, 1]
-
-
-def test_lock_of_aioredlock_when_another_id_is_set_then_is_that_of_this_id(
-    urls: list[str], servers: Servers
-) -> None:
-    async def body() -> None:
-        manager = aioredlock.Aioredlock(urls[:1])
-        lock = await manager.lock(KEY, lock_timeout=5)
-        servers[0].set(KEY, "other", px=5000)
-        lock.id = "other"
-        await lock.release()
-        await manager.destroy()
-
-    asyncio.run(body())
-    assert servers[0].keys() == []
-
-
 # --- surfaces -------------------------------------------------------------------------
 
 
