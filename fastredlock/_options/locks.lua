@@ -188,20 +188,31 @@ end
 -- its own ttl (ms, by the server's clock). The key lives until the last of these, so SET
 -- NX is refused exactly as long as somebody reads. What changes the set drops the ends
 -- that are over, in the same step. Another sorted set than ours, whose expiry is not
--- its largest score, is left alone. (A node that the key was moved to has other clocks.)
+-- its largest score, is left alone. A key that was moved (MIGRATE) keeps its ttl: where
+-- the clock is another one there, its expiry says by how much, and the ends follow.
 local function readers()
   local function latest(of)
     return redis.call("zrange", KEYS[1], -1, -1, "withscores")[of]
   end
+  local function now_ms()
+    local time = redis.call("time")
+    return time[1] * 1000 + math.floor(time[2] / 1000)
+  end
   local function are_readers()
     if redis.pcall("type", KEYS[1]).ok ~= "zset" then return false end
-    local time, left = redis.call("time"), redis.call("pttl", KEYS[1])
-    local gone = time[1] * 1000 + math.floor(time[2] / 1000) + left
-    return left >= 0 and math.abs(gone - latest(2)) <= 1000
+    local left = redis.call("pttl", KEYS[1])
+    return left >= 0 and math.abs(now_ms() + left - latest(2)) <= 1000
   end
   local function drop_expired()
-    local time = redis.call("time")
-    local now = time[1] * 1000 + math.floor(time[2] / 1000)
+    local left, now = redis.call("pttl", KEYS[1]), now_ms()
+    local ahead = now + left - latest(2)
+    if left >= 0 and math.abs(ahead) > 1 then
+      local ends = redis.call("zrange", KEYS[1], 0, -1, "withscores")
+      for i = 1, #ends, 2 do
+        local gone = string.format("%.0f", ends[i + 1] + ahead)
+        redis.call("zadd", KEYS[1], gone, ends[i])
+      end
+    end
     redis.call("zremrangebyscore", KEYS[1], "-inf", string.format("%.0f", now))
     return now
   end
@@ -215,9 +226,7 @@ local function readers()
     elseif redis.call("exists", KEYS[1]) == 1 then
       return 0
     end
-    local time = redis.call("time")
-    local gone = time[1] * 1000 + math.floor(time[2] / 1000) + ttl
-    redis.call("zadd", KEYS[1], string.format("%.0f", gone), token)
+    redis.call("zadd", KEYS[1], string.format("%.0f", now_ms() + ttl), token)
     local done = expire_with_last()
     if done == 1 then return 1 end
     redis.call("zrem", KEYS[1], token)
@@ -255,7 +264,7 @@ function extend_shared()
     return redis.call("type", KEYS[1]).ok == "string" and 0 or 2
   end
   local now = drop_expired()
-  if tonumber(found) <= now then return 2 end
+  if not find(ARGV[1]) then return 2 end
   redis.call("zadd", KEYS[1], string.format("%.0f", now + ARGV[2]), ARGV[1])
   local done = expire_with_last()
   return done == 1 and 1 or done

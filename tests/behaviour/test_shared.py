@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
+import redis
 
 from fastredlock import (
     ConfigurationError,
@@ -17,7 +19,7 @@ from fastredlock import (
     ReleaseStatus,
     Vote,
 )
-from tests.support.calls import all_granted, granted
+from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty
 from tests.support.waiters import FALL_BACK, queued
@@ -27,6 +29,16 @@ from tests.support.waiting import stopwatch, wait_until
 def read(locks: FastRedlock, **options: Any) -> Any:
     """Read at once, or fail."""
     return granted(locks.acquire(KEY, shared=True, timeout=0, **options))
+
+
+def wait_for_end(servers: Servers, lease: Any) -> None:
+    """Wait until it is over, also at a server that was slow, and granted it later."""
+
+    def is_over(server: redis.Redis) -> bool:
+        (seconds, us), end = server.time(), server.zscore(KEY, lease.token)
+        return end is None or bool(end < seconds * 1000 + us // 1000)
+
+    assert wait_until(lambda: not lease.is_valid and all(map(is_over, servers)))
 
 
 def readers_at(servers: Servers) -> list[Any]:
@@ -72,8 +84,7 @@ def test_dead_reader_when_others_go_on_then_ends_by_its_own_ttl(
 ) -> None:
     living, dead = read(locks, ttl=10), read(make_locks(urls), ttl=0.3)
     tokens = [living.token, dead.token]
-    assert wait_until(lambda: not dead.is_valid)
-    time.sleep(0.05)
+    wait_for_end(servers, dead)
     assert living.extend() > 0
     assert wait_until(lambda: readers_at(servers) == [[tokens[0]]] * 5)
     living.release()
@@ -83,20 +94,47 @@ def test_dead_reader_when_others_go_on_then_ends_by_its_own_ttl(
 def test_key_when_the_longest_reader_goes_then_lives_as_long_as_the_next(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    short, long = read(locks, ttl=2), read(make_locks(urls), ttl=30)
+    other = connected(make_locks(urls))
+    short, long = read(locks, ttl=2), read(other, ttl=30)
     assert wait_until(lambda: all(each.pttl(KEY) > 20_000 for each in servers))
     long.release()
     assert wait_until(lambda: all(each.pttl(KEY) <= 2000 for each in servers))
     assert short.is_valid
 
 
+@pytest.mark.parametrize("ahead_s", [-60, -0.4, 60])
+def test_readers_when_moved_to_a_server_of_another_time_then_keep_their_ttls(
+    ahead_s: float, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers,
+) -> None:  # fmt: skip
+    """As a slot of a cluster is: a key keeps its ttl, and is given no other values."""
+    other = connected(make_locks(urls))
+    first, second, short = (
+        read(locks, ttl=40),
+        read(other, ttl=60),
+        read(other, ttl=0.2),
+    )
+    assert wait_until(lambda: [len(each) for each in readers_at(servers)] == [3] * 5)
+    wait_for_end(servers, short)
+    for server, lease in itertools.product(servers, (first, second, short)):
+        server.zincrby(KEY, -ahead_s * 1000, lease.token)
+    assert second.extend(50) > 0
+    both = [[first.token, second.token]] * 5
+    assert wait_until(lambda: readers_at(servers) == both)
+    assert all(40_000 < server.pttl(KEY) <= 50_000 for server in servers)
+    assert second.release() is ReleaseStatus.RELEASED
+    assert locks.acquire(KEY, timeout=0) is None
+    assert all(20_000 < server.pttl(KEY) <= 40_000 for server in servers)
+    assert first.release() is ReleaseStatus.RELEASED
+
+
 @blocking
 def test_extension_when_the_reader_has_expired_then_never_brings_it_back(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    dead, living = read(locks, ttl=0.2), read(make_locks(urls), ttl=10)
-    assert wait_until(lambda: not dead.is_valid)
-    time.sleep(0.05)
+    other = connected(make_locks(urls))
+    dead, living = read(locks, ttl=0.2), read(other, ttl=10)
+    wait_for_end(servers, dead)
     engine = locks._driver.engine
     extension = engine.new_extension(dead._round, dead._round.terms)
     locks._driver.run(extension)

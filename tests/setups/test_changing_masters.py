@@ -132,6 +132,23 @@ def test_call_of_each_kind_when_the_list_changes_then_excludes_those_with_one_li
         granted(second.acquire(name, timeout=10)).release()  # asked for, if it lingers
 
 
+@pytest.mark.parametrize("beside", [OLD, ALL_NEW])
+def test_reader_when_the_list_changes_then_is_beside_readers_of_one_list_only(
+    beside: List, make: Make
+) -> None:
+    joint, plain = make(OLD, ALL_NEW), make(beside)
+    for name, first, second in (("a", joint, plain), ("b", plain, joint)):
+        readers = [granted(each.acquire(name, shared=True)) for each in (joint, plain)]
+        assert first.acquire(name, timeout=0) is None
+        assert readers[0].extend(20) > readers[1].remaining()
+        for reader in readers:
+            assert second.acquire(name, timeout=0) is None
+            assert reader.release() is ReleaseStatus.RELEASED
+        writer = granted(first.acquire(name, timeout=0))
+        assert second.acquire(name, shared=True, timeout=0) is None
+        assert writer.release() is ReleaseStatus.RELEASED
+
+
 def waiting_for(locks: FastRedlock, resource: str) -> int:
     return max(vote.waiting or 0 for vote in locks.holders(resource))
 

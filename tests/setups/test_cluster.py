@@ -106,6 +106,53 @@ def test_lease_when_its_slot_moves_then_is_extended_and_released_there(
             assert value_of(cluster, "order") == "$-1"
 
 
+def test_readers_when_their_slot_moves_then_stay_beside_each_other_and_no_writer(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks, new_locks(cluster) as others:
+        granted(locks, "catalog").release()
+        granted(others, "catalog").release()
+        reading = locks.acquire("catalog", shared=True, timeout=5)
+        beside = others.acquire("catalog", shared=True, timeout=5)
+        assert reading is not None
+        assert beside is not None
+        for _ in range(2):
+            move(cluster, "catalog")
+            for lease in (reading, beside):
+                assert lease.extend() > 0
+            assert others.acquire("catalog", timeout=0) is None
+        move(cluster, "catalog")
+        assert beside.release() is ReleaseStatus.RELEASED
+        assert others.acquire("catalog", timeout=0) is None
+        assert reading.release() is ReleaseStatus.RELEASED
+        assert value_of(cluster, "catalog") == "$-1"
+        granted(others, "catalog").release()
+
+
+def test_readers_when_their_slot_is_being_moved_then_are_kept_on_either_side(
+    cluster: LocalCluster,
+) -> None:
+    with new_locks(cluster) as locks, new_locks(cluster) as others:
+        for each in (locks, others):
+            granted(each, "moving too").release()
+            each.connect()
+        reading = locks.acquire("moving too", shared=True, timeout=5)
+        assert reading is not None
+        slot = cluster.slot_of("moving too")
+        to = other(cluster, slot)
+        at = cluster.begin_move(slot, to)
+        assert reading.extend() > 0
+        beside = others.acquire("moving too", shared=True, timeout=0)
+        assert beside is not None
+        cluster.move_keys(slot, at, to)
+        for lease in (reading, beside):
+            assert lease.extend() > 0  # ASK
+        assert beside.release() is ReleaseStatus.RELEASED
+        cluster.end_move(slot, at, to)
+        assert reading.release() is ReleaseStatus.RELEASED
+        assert value_of(cluster, "moving too") == "$-1"
+
+
 def test_lease_when_its_slot_is_being_moved_then_is_kept_on_either_side(
     cluster: LocalCluster,
 ) -> None:

@@ -73,6 +73,25 @@ def test_service_when_locked_then_its_primary_has_the_key(
 
 
 @pytest.mark.slow
+def test_service_when_read_then_its_primary_has_the_readers(
+    service: LocalSentinels,
+) -> None:
+    with new_locks(service) as locks, new_locks(service) as other:
+        acquired_by(locks, 30)
+        acquired_by(other, 5)
+        leases = [
+            granted(each.acquire("read", shared=True, timeout=1))
+            for each in (locks, other)
+        ]
+        assert service.command(service.primary(), "ZCARD", "read") == ":2"
+        for lease in leases:
+            assert lease.extend() > 0
+            assert locks.acquire("read", timeout=0) is None
+            lease.release()
+        assert service.command(service.primary(), "EXISTS", "read") == ":0"
+
+
+@pytest.mark.slow
 def test_service_when_switched_then_nobody_locks_until_all_leases_have_ended(
     service: LocalSentinels,
 ) -> None:
@@ -141,15 +160,17 @@ def switch(service: LocalSentinels) -> float:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("shared", "getter"), [(False, "GET"), (True, "ZRANGE")])
 def test_lease_when_its_service_keeps_all_writes_then_outlives_a_failover(
-    service: LocalSentinels,
+    service: LocalSentinels, shared: bool, getter: str
 ) -> None:
     url = f"{service.url}?lossless_failover=true"  # of a lock that was copied long ago
     with FastRedlock([url], ttl=60) as locks, FastRedlock([url]) as new:
-        lease = granted(locks.acquire("kept", timeout=5))
+        lease = granted(locks.acquire("kept", timeout=5, shared=shared))
         switch(service)
         texts = insisted(lease.extend)
-        found = service.command(service.primary(), "GET", "kept")
+        words = ("0", "-1") if shared else ()
+        found = service.command(service.primary(), getter, "kept", *words)
         assert lease.token.decode() in found
         found_by_new: list[object] = []
         insisted(lambda: found_by_new.append(new.acquire("kept", timeout=0)))
