@@ -297,7 +297,7 @@ def failure(
     votes = votes_of(engine, round)
     elapsed = (round.closed_ns - began_ns) / 1e9
     if round.verdict is Verdict.TAKEN:
-        seen = [holders_of(engine, look) for look in looks]
+        seen = [each for look in looks for each in holders_of(engine, look)]
         votes = with_holders(votes, seen)
         hint = hint or holder_text(votes)
         return ResourceTakenError(resource, votes, tries, elapsed, hint)

@@ -28,7 +28,7 @@ from .._core import (
 )
 from .._options.keys import encode_resource
 from .._reports.log import warn_once
-from .._reports.votes import Resource, value_of
+from .._reports.votes import Resource, holders_of
 from ..errors import LeaseLostError, ReentryError
 
 Key = bytes | tuple[bytes, ...] | Permits | Shared
@@ -132,10 +132,11 @@ def holder_here(driver: DriverFields, key: Key, looks: Sequence[Round] = ()) -> 
         who, lease = "another caller", block_of_others(driver, key)
     if lease is None and looks:
         keys = {look.resource for look in looks}
-        tokens = {value_of(reply) for look in looks for _, reply, _ in look.votes()}
+        seen = [each for look in looks for each in holders_of(driver.engine, look)]
+        tokens = {vote.token_hash for vote in seen}
         for each in registered(LeaseFields):
-            is_held = each._round.token in tokens and not each._is_parents()
-            if is_held and not keys.isdisjoint(keys_of(each)):
+            is_of_key = not keys.isdisjoint(keys_of(each)) and not each._is_parents()
+            if is_of_key and each.token_hash in tokens:
                 lease = each
     if lease is None:
         return ""

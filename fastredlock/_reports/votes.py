@@ -138,13 +138,13 @@ def holder_of(
 
 
 def with_holders(
-    votes: Sequence[MasterVote], looks: Sequence[Sequence[MasterVote]]
+    votes: Sequence[MasterVote], seen: Iterable[MasterVote]
 ) -> tuple[MasterVote, ...]:
     """Return the votes, each TAKEN one as a look of its master saw a holder since."""
-    by_master = zip(votes, *looks, strict=True)
+    named = {vote.master: vote for vote in seen if vote.owner}
     return tuple(
-        next((seen for seen in looked if vote.vote is Vote.TAKEN and seen.owner), vote)
-        for vote, *looked in by_master
+        named.get(vote.master, vote) if vote.vote is Vote.TAKEN else vote
+        for vote in votes
     )
 
 
