@@ -31,7 +31,7 @@ def number_of(value: object) -> float:
 def converted(value: object) -> float:
     """Return a number of another type as a float; see `number_of`."""
     # Whoever made such a number has imported these; we never import in a call.
-    real = getattr(sys.modules.get("numbers"), "Real", ())
+    real = getattr(sys.modules.get("numbers"), "Real", (float, int))
     decimal = getattr(sys.modules.get("decimal"), "Decimal", ())
     if isinstance(value, bool) or not isinstance(value, (real, decimal)):
         return nan

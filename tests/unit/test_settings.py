@@ -27,6 +27,7 @@ from fastredlock import asyncio as awaitable
 from fastredlock._core import MasterState
 from fastredlock._options.keys import encode_each, encode_resource, encode_token
 from fastredlock._options.retry import delay_of
+from fastredlock._options.settings import OnlyLooks
 from fastredlock.testing import MemoryLocks
 from tests.support.rounds import MS, thorough
 from tests.support.settings import MASTERS, new_settings
@@ -85,6 +86,15 @@ def refusal_of(call: Callable[[], object]) -> str:
 
 
 # ---- the constructor
+
+
+def test_duration_of_a_subclass_of_float_when_nobody_imported_numbers_then_is_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Seen: `fastredlock check --max-ttl 10` ended with 64, and in no test."""
+    monkeypatch.delitem(sys.modules, "numbers")
+    settings = new_settings(ttl=5, max_ttl=OnlyLooks(10))
+    assert (settings.max_ttl, settings.only_looks) == (10, True)
 
 
 @pytest.mark.parametrize(
