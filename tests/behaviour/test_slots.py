@@ -26,6 +26,7 @@ from fastredlock._reports import log
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
+from tests.support.processes import Fork
 from tests.support.waiters import counter, queued
 from tests.support.waiting import stopwatch, wait_until
 
@@ -314,6 +315,13 @@ def test_permit_then_says_for_how_long_it_lets_begin(
         warnings.simplefilter("error")  # of what is forgotten: a permit is used
         with locks.rate(NAME, 3, per=2, timeout=0):
             pass
+
+
+@blocking
+def test_permit_when_forked_then_is_none_in_the_child(locks: FastRedlock) -> None:
+    with locks.rate(NAME, 1, per=40, timeout=0) as permit:
+        assert Fork(permit.remaining).result() == 0.0
+        assert permit.remaining() > 0
 
 
 NONE = r"per=.*0\.005"

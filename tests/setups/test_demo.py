@@ -8,6 +8,7 @@ import signal
 import sys
 import tempfile
 from argparse import Namespace
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from pathlib import Path
@@ -206,3 +207,19 @@ def test_counts_stay_small_when_each_vote_has_a_text_of_its_own() -> None:
         counts.add_votes(error("orders:42", (vote,), 1, 0.1))
     assert counts.votes == {("1 (a)", "FAILED"): 1000}
     assert counts.texts == {"1 (a)": "no reply within 999 ms"}
+
+
+@pytest.mark.parametrize(
+    ("times_us", "expected"),
+    [
+        ({10: 50, 20: 49, 700: 1}, ["10 µs", "20 µs"]),
+        ({10: 49, 2_000: 49, 3_000_000: 2}, ["2.0 ms", "3.0 s"]),
+        ({}, ["-", "-"]),
+    ],
+)
+def test_percentile_is_the_time_that_so_many_do_not_exceed(
+    times_us: dict[int, int], expected: list[str]
+) -> None:
+    from fastredlock.demo.view import percentiles
+
+    assert percentiles(Counter(times_us)) == expected

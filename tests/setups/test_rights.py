@@ -154,6 +154,20 @@ def test_right_when_taken_away_then_the_release_waits_for_it_and_no_lock_is_take
     assert server.exists(KEY) == 0
 
 
+def test_key_when_it_may_be_set_and_not_read_then_the_release_says_which_right(
+    make_locks: MakeLocks, master: LocalMasters, server: redis.Redis,
+    caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    try:
+        ann = allow(server, master, without_native_release("%W~* +@all", server))
+    except redis.ResponseError:
+        pytest.skip("this server is too old for such a right (Redis < 7)")
+    locks = make_locks([ann], ttl=0.5)
+    lease = granted(locks.acquire(KEY, timeout=0))
+    assert lease.release() is ReleaseStatus.UNKNOWN
+    assert any("grant its user the key (~...)" in text for text in told(caplog))
+
+
 # --- what a client with max_ttl asks for besides --------------------------------------
 
 

@@ -179,6 +179,16 @@ def test_server_of_a_package_is_used_when_path_has_none(
     assert not folder.exists()
 
 
+def test_a_valkey_server_on_path_is_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "valkey-server").symlink_to(_local._find_program(None))
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr(_local, "_EMBEDDED", ())
+    with LocalMasters(1) as masters:
+        assert ask(masters.urls[0]) == _PONG
+
+
 def test_a_server_that_does_not_come_up_shows_its_log() -> None:
     with pytest.raises(RuntimeError, match=r"(?s)ended at once.*no-such-option"):
         LocalMasters(1, unix=True, options=("--no-such-option", "1"))
