@@ -279,19 +279,6 @@ def test_holders_when_held_then_tell_hash_and_time_and_not_the_token(
     assert {(vote.vote, vote.token_hash) for vote in free} == {(Vote.GRANTED, None)}
 
 
-def test_holders_when_split_then_tell_each_master_apart_in_configured_order(
-    locks: FastRedlock, servers: Servers, urls: list[str]
-) -> None:
-    for server, value in zip(servers, [b"a", b"a", b"b", b"b"], strict=False):
-        server.set(KEY, value)
-    a, b = (sha256(value).hexdigest()[:16] for value in (b"a", b"b"))
-    holders = locks.holders(KEY)
-    assert [vote.token_hash for vote in holders] == [a, a, b, b, None]
-    assert [vote.remaining_ms for vote in holders[:4]] == [-1] * 4
-    names = [url.removeprefix("redis://").removesuffix("/0") for url in urls]
-    assert [vote.master for vote in holders] == names
-
-
 # --- broken by people, for a holder that cannot ---------------------------------------
 
 

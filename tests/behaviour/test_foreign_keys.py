@@ -149,27 +149,6 @@ def test_holders_when_the_value_looks_like_something_else_then_its_hash_is_told(
     assert locks.stats().losses == 0
 
 
-@pytest.mark.slow
-def test_holders_when_the_value_is_no_token_then_says_what_it_is(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    set_all(servers, b"x" * 2_000_000)
-    servers[0].delete(KEY)
-    servers[0].hset(KEY, "field", "value")
-    servers[1].set(KEY, b"")
-    wrong, empty, *long = locks.holders(KEY)
-    assert wrong.vote is Vote.FAILED
-    assert (wrong.text or "").startswith("WRONGTYPE")
-    assert empty.token_hash == sha256(b"").hexdigest()[:16]
-    assert empty.text == "an empty value: no token"
-    text = "a value of 2000000 bytes: no token"
-    assert {vote[1:3] + vote[4:8] for vote in long} == {
-        (Vote.TAKEN, text, None, -1, 0, None)
-    }
-    assert locks.acquire(KEY, timeout=0) is None
-    assert locks.stats().losses == 0
-
-
 def test_holders_when_an_acl_refuses_what_it_asks_then_says_so_or_does_without(
     make_locks: MakeLocks, masters: LocalMasters, raw: Raw
 ) -> None:
@@ -241,13 +220,3 @@ def test_stale_key_when_broken_by_its_hash_then_one_alone_frees_it(
     lease = granted(new.acquire(KEY, timeout=0))
     assert new.break_(KEY, token_hash=stale) is ReleaseStatus.GONE
     assert lease.extend() > 0
-
-
-def test_stale_key_when_an_old_client_takes_it_over_then_it_is_not_broken(
-    page: Any, new: FastRedlock, servers: Servers
-) -> None:
-    servers[0].set(KEY, time.time() - 60)
-    (stale,) = Holding(KEY, new.holders(KEY)).tokens
-    assert page.old_acquire(servers[0], KEY, 10) is not None
-    assert new.break_(KEY, token_hash=stale) is ReleaseStatus.GONE
-    assert new.acquire(KEY, timeout=0) is None

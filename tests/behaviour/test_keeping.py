@@ -30,7 +30,6 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, flush, settled_values, values
 from tests.support.loop_calls import until_cancelled
 from tests.support.noted import handled
-from tests.support.threads import later
 from tests.support.waiting import SLACK, settled, wait_until
 
 TTL = 1.0  # s; a process that stands still for half of it loses nothing
@@ -186,17 +185,6 @@ def test_loss_when_its_release_sees_it_first_then_is_told_once(
         assert settled(lambda: (len(told.calls), noted), (1, ["lost"])) == (1, ["lost"])
         time.sleep(0.3)  # nothing more is told in it
         assert (len(told.calls), noted) == (1, ["lost"])
-
-
-def test_wait_when_the_lease_is_released_then_ends_without_a_loss(
-    locks: FastRedlock,
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=60, keep_alive=True))
-    assert not lease.lost.wait(0.05)
-    with later(0.1, lease.release):
-        assert not lease.lost.wait(60)
-    with pytest.raises(LeaseLostError, match="it was released"):
-        lease.check()
 
 
 def test_wait_when_the_lease_is_not_kept_then_ends_with_its_validity(

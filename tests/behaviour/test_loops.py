@@ -200,32 +200,6 @@ def test_release_when_closed_and_its_loop_ends_then_the_slowest_master_has_it(
         assert not locks.stats().losses
 
 
-# --- time that passes -----------------------------------------------------------------
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("is_past_the_ttl", [False, True])
-@with_locks(round_timeout=0.05)
-async def test_loop_when_it_stood_still_then_replies_that_came_meanwhile_count(
-    locks: FastRedlock, is_past_the_ttl: bool
-) -> None:
-    await locks.connect()
-    ttl, stands_still = (0.3, 0.4) if is_past_the_ttl else (10, 1.2)
-    task = asyncio.ensure_future(locks.acquire(KEY, ttl=ttl, timeout=0))
-    await after_turns(2)()  # it asks, and at the end of the turn that is sent
-    time.sleep(stands_still)  # noqa: ASYNC251 - 1.2: longer than any deadline
-    if is_past_the_ttl:
-        with pytest.raises(FastRedlockError, match="validity"):
-            await task
-    else:
-        lease = await task
-        assert lease is not None
-        assert 7 < lease.remaining() < 10 - 1.2
-        assert await lease.release() is ReleaseStatus.RELEASED
-    await pair(locks)
-    assert locks.stats().losses == 0
-
-
 # --- forks, and the end of the program ------------------------------------------------
 
 

@@ -58,14 +58,6 @@ def test_readers_when_they_share_a_lock_then_exclude_writers_until_the_last(
     granted(locks.acquire(KEY, timeout=0)).release()
 
 
-def test_reader_when_a_writer_has_the_lock_then_is_refused(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    writer = granted(locks.acquire(KEY))
-    assert make_locks(urls).acquire(KEY, shared=True, timeout=0) is None
-    assert writer.release() is ReleaseStatus.RELEASED
-
-
 def test_sorted_set_of_others_when_a_lock_is_shared_then_is_left_alone(
     locks: FastRedlock, servers: Servers
 ) -> None:

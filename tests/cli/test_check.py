@@ -134,17 +134,6 @@ def test_check_when_two_urls_are_one_server_then_one_of_them_has_no_vote(
     assert out.count(": is the same server as ") == 1
 
 
-def test_check_when_masters_listen_on_unix_sockets_then_they_are_asked_there(
-    call: Call,
-) -> None:
-    options = (*SAFE, "--requirepass", "pw")
-    with LocalMasters(1, unix=True, options=options) as masters:
-        url = masters.urls[0].replace("unix://", "unix://:pw@")
-        status, out = check(call, f"{url}?db=1")
-    assert (status, "there is one master: where it fails" in out) == (1, True)
-    assert "nothing found" in out
-
-
 # --- rights ---------------------------------------------------------------------------
 
 

@@ -154,19 +154,6 @@ def test_who_when_processes_wait_then_shows_them_in_their_order(
     assert re.search(r"s left\), 3 waiting\n", listed)
 
 
-def test_who_when_its_user_may_not_read_the_queue_then_shows_the_rest(
-    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    granted(locks.acquire(KEY, ttl=60))
-    masters = ",".join(as_user(url, "~* &* +@all -zrangebyscore") for url in urls[:3])
-    with Waiters() as waiters:
-        waiters.come("0", make_locks(urls[:3]))
-        status, out, err = call("who", "--masters", masters, KEY)
-        assert call("break", "--yes", KEY).status == 0
-    assert (status, "1 waiting" in out) == (0, True)
-    assert "who: who waits is not known: ZRANGEBYSCORE: " in err
-
-
 # --- slots ----------------------------------------------------------------------------
 
 

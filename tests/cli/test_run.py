@@ -646,17 +646,3 @@ def test_run_when_it_waits_through_an_outage_then_prints_why(
     assert first.startswith("fastredlock run: waiting for 0 s: ")
     assert first.endswith(said)
     assert words or len(lines) == 2  # once, and the error at the end
-
-
-@pytest.mark.usefixtures("soon")
-def test_run_when_an_alarm_is_set_by_its_caller_then_leaves_it_alone(
-    call: Call, urls: list[str]
-) -> None:
-    signal.setitimer(signal.ITIMER_REAL, 60)
-    try:
-        with FastRedlock(urls[:3]) as locks, locks.lock(KEY):
-            err = call("run", "--verbose", "-w", "0.3", KEY, "--", "true").err
-        assert signal.getitimer(signal.ITIMER_REAL)[0] > 50
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-    assert len(err.splitlines()) == 1

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
+from fastredlock import FastRedlock, FastRedlockError
 from fastredlock import _core as core
 from fastredlock._core import Verdict
 from fastredlock.testing import LocalMasters
@@ -19,24 +19,8 @@ from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
 from tests.support.masters import pause, resume
 from tests.support.proxy import Proxy, set_each
-from tests.support.threads import alarm, beside, in_threads
+from tests.support.threads import alarm, beside
 from tests.support.waiting import SLACK, stopwatch, wait_until
-
-
-@pytest.mark.slow
-def test_threads_when_a_thousand_share_one_then_each_gets_its_lock(
-    make_locks: MakeLocks, urls: list[str]
-) -> None:
-    locks = make_locks(urls)
-    all_are_there = threading.Barrier(1000)
-
-    def pair(number: int) -> ReleaseStatus:
-        all_are_there.wait()
-        return granted(locks.acquire(f"r{number}", timeout=20)).release()
-
-    bodies = [lambda number=number: pair(number) for number in range(1000)]
-    assert in_threads(bodies) == [ReleaseStatus.RELEASED] * 1000
-
 
 Waiting = tuple[list[Future[object]], list[int]]
 

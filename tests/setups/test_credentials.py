@@ -227,14 +227,6 @@ def test_close_does_not_wait_for_a_function_that_blocks(
 # --- options --------------------------------------------------------------------------
 
 
-def test_client_name_stands_in_the_list_of_the_server(
-    make_locks: MakeLocks, three: LocalMasters, raw: Raw
-) -> None:
-    make_locks(three.urls, client_name="orders-api").connect()
-    names = [each["name"] for each in raw(three.urls[0]).client_list()]
-    assert [each.partition("|")[0] for each in names if each] == ["orders-api"]
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [

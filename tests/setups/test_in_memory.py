@@ -121,12 +121,6 @@ def test_end_when_reached_then_all_are_on_their_own_masters_again() -> None:
         assert made.acquire("r", timeout=0)
 
 
-def test_locks_in_memory_when_inside_then_keep_their_own_masters() -> None:
-    memory = MemoryLocks()
-    with memory.lock("r"), in_memory():
-        assert memory.acquire("r", timeout=0) is None
-
-
 def test_observer_when_in_memory_then_is_notified_of_all() -> None:
     before, noting = Noted(), Noted()
     observed = FastRedlock(NOWHERE, observer=before)

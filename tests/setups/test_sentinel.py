@@ -180,17 +180,6 @@ def test_lease_when_its_service_keeps_all_writes_then_outlives_a_failover(
     assert "votes in" not in texts
 
 
-@pytest.mark.slow
-def test_service_when_its_name_is_unknown_then_the_error_says_so_in_time(
-    service: LocalSentinels,
-) -> None:
-    url = service.url.replace(service.name, "nobody")
-    began = time.monotonic()
-    with FastRedlock([url], ttl=1, max_ttl=1) as locks:
-        assert wait_until(lambda: "knows no such name" in refused_with(locks), LOADED)
-    assert time.monotonic() < began + 15
-
-
 def test_service_when_no_sentinel_answers_then_the_error_names_each() -> None:
     with LocalMasters(2) as masters:
         ports = masters.ports

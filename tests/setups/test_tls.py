@@ -55,17 +55,6 @@ def test_many_at_once_when_over_tls_then_all_are_granted_and_released(
     assert statuses == {ReleaseStatus.RELEASED: 600}
 
 
-def test_lease_when_plain_and_tls_masters_are_mixed_then_is_taken(
-    make_locks: MakeLocks, tls_ports: list[int], options: str, urls: list[str]
-) -> None:
-    locks = make_locks([url(tls_ports[0], options), urls[0], urls[1]])
-    locks.connect()  # all of them: on a busy machine TLS comes after the quorum
-    lease = granted(locks.acquire(KEY, timeout=0))
-    locks.holders(KEY)
-    assert [vote.vote.name for vote in lease.votes] == ["GRANTED"] * 3
-    lease.release()
-
-
 @pytest.mark.parametrize("version", ["TLSv1.2", "TLSv1.3"])
 def test_tls_when_the_server_has_one_version_then_it_is_spoken(
     make_locks: MakeLocks, certificates: Certificates, options: str, version: str

@@ -206,15 +206,6 @@ def test_password_is_in_no_repr(face: Face) -> None:
     )
 
 
-def test_lock_is_made_of_five_fields(face: Face) -> None:
-    manager = face.manager()
-    lock = face.Lock(manager, "resource", "id")
-    assert (lock.lock_manager, lock.resource, lock.id) == (manager, "resource", "id")
-    assert (lock.lock_timeout, lock.valid) == (10.0, False)
-    assert lock == face.Lock(manager, "resource", "id", 10.0, False)
-    assert lock != face.Lock(manager, "resource", "other")
-
-
 def test_key_value_and_ttl_on_the_servers(face: Face) -> None:
     lock = face.lock(2.5)
     assert re.fullmatch(UUID, lock.id)
@@ -274,6 +265,26 @@ def test_identifier_may_be_a_number(face: Face, identifier: Any) -> None:
     assert found.id == identifier
     face.run(found.extend())
     face.run(found.release())
+    assert face.is_free()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_async_with_holds_it_in_the_body(face: Face, fails: bool) -> None:
+    manager = face.manager()
+
+    async def body() -> None:
+        async with await manager.lock(KEY) as lock:
+            assert lock.valid is True
+            assert await lock.is_locked()
+            if fails:
+                raise ZeroDivisionError
+        assert lock.valid is False
+
+    if fails:
+        with pytest.raises(ZeroDivisionError):
+            face.run(body())
+    else:
+        face.run(body())
     assert face.is_free()
 
 

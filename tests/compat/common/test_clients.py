@@ -85,17 +85,6 @@ def test_lock_for_every_use_opens_one_connection(
     assert wait_until(lambda: connections(servers[0]) <= before)
 
 
-def test_manager_of_redlock_that_is_dropped_is_not_kept_by_its_last_lock(
-    urls: list[str],
-) -> None:
-    manager = redlock.Redlock(urls)
-    assert manager.lock(KEY, 5000)
-    kept = weakref.ref(manager)
-    del manager
-    gc.collect()
-    assert kept() is None
-
-
 def test_sockets_of_clients_are_never_used(urls: list[str]) -> None:
     clients = [forbid_sockets(redis.Redis.from_url(url)) for url in urls]
     manager = redlock.Redlock(clients)

@@ -24,7 +24,6 @@ from fastredlock.testing import in_memory
 from tests.compat.common.test_clients import LISTS
 from tests.support.fixtures import Servers
 from tests.support.keys import KEY
-from tests.support.two_libraries import forbid_sockets
 
 
 @pytest.fixture
@@ -106,14 +105,6 @@ def test_waiter_of_redis_lock_is_woken_by_its_signal(client: Any) -> None:
         held.release()
     with pytest.raises(ValueError, match="instance of StrictRedis"):
         redis_lock.Lock(object(), KEY)
-
-
-def test_settings_are_copied_and_its_sockets_left_alone(urls: list[str]) -> None:
-    places = [url.removesuffix("/0") + "/3" for url in urls]
-    clients = [forbid_sockets(valkey.Valkey.from_url(place)) for place in places]
-    with FastRedlock(clients) as locks, locks.lock(KEY):
-        assert "/3" in repr(locks)
-    assert redlock.Redlock(clients).lock(KEY, 5000)
 
 
 def with_own_connection() -> Any:

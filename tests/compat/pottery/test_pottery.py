@@ -106,13 +106,6 @@ def test_release_of_what_is_not_held_raises(face: Face) -> None:
     assert face.values() == [ANOTHER] * 5
 
 
-def test_lock_may_be_released_by_another_thread(face: Face) -> None:
-    lock = face.lock()
-    assert lock.acquire()
-    assert in_threads([lock.release]) == [None]
-    assert lock.acquire(blocking=False)
-
-
 # --- locked and extend ----------------------------------------------------------------
 
 

@@ -7,27 +7,12 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-import redis
-import redis.asyncio
 from redis.exceptions import LockError
 
 from tests.compat.redis.face import Face
 from tests.support.keys import KEY
 from tests.support.proxy import Proxy
 from tests.support.waiting import until
-
-# --- tasks --------------------------------------------------------------------------
-
-
-def test_lock_is_released_in_another_task(awaited: Face) -> None:
-    async def body() -> None:
-        lock = awaited.Lock(awaited.default_client, KEY, timeout=20)
-        assert await asyncio.wait_for(lock.acquire(), 8)
-        await asyncio.create_task(lock.release())
-
-    awaited.run(body())
-    assert awaited.value() is None
-
 
 # --- cancellation -------------------------------------------------------------------
 
@@ -102,16 +87,3 @@ def test_hooks_of_a_subclass_are_awaited(awaited: Face) -> None:
         assert said == [lock.local.token]
     assert said[0] == said[1]
     assert awaited.value() is None
-
-
-def test_lock_made_outside_of_a_loop_serves_one_loop_after_another(
-    ours_awaited: Face,
-) -> None:
-    client = redis.asyncio.Redis.from_url(ours_awaited.urls[0])
-    lock = ours_awaited.Lock(client, KEY, timeout=5)
-
-    async def hold() -> bool:
-        async with lock:
-            return bool(await lock.owned())
-
-    assert [asyncio.run(hold()) for _ in range(3)] == [True] * 3

@@ -33,13 +33,6 @@ def test_lock_is_a_tuple_of_three_that_can_be_pickled(face: Face) -> None:
     assert resource == KEY
 
 
-def test_multiple_errors_are_joined(face: Face) -> None:
-    error = face.MultipleRedlockException([ValueError("a"), OSError("b")])
-    assert str(error) == repr(error) == "a :: b"
-    assert [str(one) for one in error.errors] == ["a", "b"]
-    assert error.args == ()
-
-
 def test_connections_that_give_no_quorum_are_refused(face: Face) -> None:
     message = "^Failed to connect to the majority of redis servers$"
     with pytest.raises(face.CannotObtainLock, match=message):
