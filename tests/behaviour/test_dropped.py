@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -96,27 +95,6 @@ def test_lease_when_extended_or_in_a_cycle_and_dropped_alive_then_warns_as_well(
     del lease
     with pytest.warns(ResourceWarning, match=NOT_RELEASED):
         drop(held)
-
-
-def test_lease_when_dropped_while_warnings_are_errors_then_nobody_gets_one(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    raised: list[object] = []
-    monkeypatch.setattr(
-        sys, "unraisablehook", lambda args: raised.append(args.exc_type)
-    )
-    locks = MemoryLocks()
-
-    def fail() -> None:
-        lease = locks.acquire(KEY)
-        try:
-            raise LookupError
-        finally:
-            del lease
-
-    with pytest.raises(LookupError):
-        fail()
-    assert raised == [ResourceWarning]
 
 
 def test_forked_child_when_it_drops_its_parents_lease_then_is_silent(

@@ -14,7 +14,7 @@ from fastredlock import (
 )
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
-from tests.support.keys import KEY, flush, set_all, values
+from tests.support.keys import KEY, set_all, values
 from tests.support.threads import in_threads
 from tests.support.waiting import wait_until
 
@@ -79,14 +79,6 @@ def test_fence_when_masters_differ_then_a_quorum_has_it_before_it_is_told(
     lease = granted(fenced.acquire(KEY))
     assert numbers_from(servers, lease.fence) >= 3
     assert lease.fence > first.fence + 10**12
-
-
-def test_fence_when_all_masters_come_back_empty_then_is_larger_by_the_clock(
-    fenced: FastRedlock, servers: Servers
-) -> None:
-    first = granted(fenced.acquire(KEY))
-    flush(servers)
-    assert granted(fenced.acquire(KEY)).fence > first.fence
 
 
 # ---- without it, and of other leases

@@ -21,10 +21,9 @@ from fastredlock import (
 from fastredlock._cli.holding import Holding
 from fastredlock._locking import attempt
 from fastredlock._reports import log
-from fastredlock.testing import LocalMasters
 from tests.docs.documents import ROOT, blocks
 from tests.support.calls import granted
-from tests.support.fixtures import MakeLocks, Raw, Servers
+from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, delete, set_all
 from tests.support.threads import in_threads
 from tests.support.waiters import Section
@@ -147,21 +146,6 @@ def test_holders_when_the_value_looks_like_something_else_then_its_hash_is_told(
     told = {(vote.vote, vote.token_hash, vote.text) for vote in locks.holders(KEY)}
     assert told == {(Vote.TAKEN, sha256(value).hexdigest()[:16], None)}
     assert locks.stats().losses == 0
-
-
-def test_holders_when_an_acl_refuses_what_it_asks_then_says_so_or_does_without(
-    make_locks: MakeLocks, masters: LocalMasters, raw: Raw
-) -> None:
-    server = raw(masters.urls[0])
-    server.set(KEY, b"token")
-    rights = ("resetchannels", "allkeys", "on", ">p", "+@all")
-    server.execute_command("ACL", "SETUSER", "a", *rights, "-strlen")
-    server.execute_command("ACL", "SETUSER", "b", *rights, "-get")
-    host = masters.urls[0].removeprefix("redis://")
-    (vote,) = make_locks([f"redis://a:p@{host}"]).holders(KEY)
-    assert vote.token_hash == sha256(b"token").hexdigest()[:16]
-    (vote,) = make_locks([f"redis://b:p@{host}"]).holders(KEY)
-    assert vote.vote is Vote.FAILED
 
 
 # --- locks of SETNX and GETSET, by the functions of their page ------------------------

@@ -4,7 +4,6 @@ and log handlers do harms no other one.
 
 from __future__ import annotations
 
-import asyncio
 import gc
 import os
 import sys
@@ -23,12 +22,9 @@ from fastredlock import (
     ReleaseStatus,
 )
 from fastredlock._locking.validity import validity_of
-from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
-from tests.support.awaited import LOOPS
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, NOBODY, delete, flush, settled_values, values
-from tests.support.loop_calls import until_cancelled
 from tests.support.noted import handled
 from tests.support.waiting import SLACK, settled, wait_until
 
@@ -267,32 +263,6 @@ def test_losses_when_each_callback_or_log_handler_exits_then_all_are_told(
         _leases = kept_for_a_moment(make_locks(urls, ttl=TTL), 50, fail)
         assert wait_until(lambda: len(calls) == 50)
         assert wait_until(is_told)
-
-
-@pytest.mark.parametrize("kind", LOOPS)
-def test_program_when_callbacks_exit_on_its_loop_then_ends_after_all_were_told(
-    urls: list[str], kind: str, caplog: pytest.LogCaptureFixture
-) -> None:
-    calls: list[object] = []
-
-    def leave(lease: Any, _: object) -> None:
-        calls.append(lease)
-        sys.exit(3)
-
-    async def main() -> None:
-        locks = AwaitableFastRedlock(urls, ttl=TTL)
-        options: dict[str, Any] = {"keep_alive": True, "on_lost": leave}
-        leases = [await locks.acquire(f"k{i}", **options) for i in range(20)]
-        time.sleep(1.2 * TTL)  # noqa: ASYNC251 so all are found to be lost at once
-        await until_cancelled()
-        assert not leases
-
-    with asyncio.Runner(loop_factory=LOOPS[kind]) as runner:
-        with pytest.raises(SystemExit) as raised:
-            runner.run(main())
-        assert raised.value.code == 3
-        assert len(calls) == 20
-    assert caplog.text.count("on_lost raised SystemExit(3)") == 20
 
 
 # ---- observers

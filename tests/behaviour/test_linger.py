@@ -15,7 +15,6 @@ import pytest
 
 from fastredlock import ConfigurationError, FastRedlock, LeaseLostError, ReleaseStatus
 from fastredlock._core import begin_releases
-from fastredlock._options import scripts
 from fastredlock.asyncio import FastRedlock as AwaitableFastRedlock
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
@@ -26,7 +25,6 @@ from tests.support.waiters import (
     begins_to_wait,
     counter,
     is_over,
-    queue_key,
 )
 from tests.support.waiting import until, wait_until
 
@@ -242,16 +240,6 @@ def test_linger_when_each_grant_has_its_own_then_is_refused(
     locks = make_locks(urls, **options)
     with pytest.raises(ConfigurationError, match="linger with"):
         locks.acquire(KEY, linger=1)
-
-
-def test_holders_of_a_key_at_rest_name_its_owner_and_that_it_lingers(
-    lingering: FastRedlock, others: FastRedlock
-) -> None:
-    rest(lingering)
-    (vote, *_) = others.holders(KEY)
-    assert vote.owner is not None
-    assert vote.text is not None
-    assert "lingers" in vote.text
 
 
 @pytest.mark.parametrize("who", ["itself", "another"])
@@ -535,41 +523,3 @@ def test_task_when_cancelled_just_after_a_lease_went_to_it_then_leaves_no_key(
             assert await asyncio.to_thread(is_over, servers)
 
     asyncio.run(run())
-
-
-def test_many_hand_overs_in_one_stay_do_not_nest(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = connected(make_locks(urls, cohort=LONG))
-    counts = [0, 0]
-
-    def work(which: int) -> None:
-        while counts[which] < 2_000:
-            lease = granted(locks.acquire(KEY))
-            counts[which] += 1
-            lease.release()
-
-    with Waiters() as waiters:
-        for which in range(2):
-            waiters.start(lambda which=which: work(which))
-    assert counts == [2_000, 2_000]
-    assert is_over(servers)
-
-
-def test_release_when_another_process_is_first_then_takes_our_entry_out(
-    servers: Servers,
-) -> None:
-    """Seen: the last of a cohort left an entry, that of a caller who had been handed
-    the lease, for the minute that a queue lives."""
-    gate = servers[0]
-    with gate.pubsub() as other:
-        other.subscribe("fastredlock:waiter:other")
-        assert other.get_message(timeout=5) is not None
-        gate.zadd(queue_key(KEY), {"other": 1, "ours": 2})
-        gate.set(KEY, "token")
-        released = gate.eval(
-            scripts.RELEASE_AND_NOTIFY.decode(), 1, KEY, "token", "ours"
-        )
-        assert released == 2  # deleted, and another was notified
-    assert gate.zrange(queue_key(KEY), 0, -1) == [b"other"]
-    gate.delete(queue_key(KEY), f"fastredlock:turn:{KEY}")

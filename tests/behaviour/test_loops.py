@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import time
 from typing import Any
 
@@ -232,30 +231,6 @@ def test_fork_when_the_loop_runs_then_the_child_leaves_the_parents_sockets_alone
         await locks.close()
 
     run_on(kind, main())
-
-
-@linux_calls
-@on_each_loop
-async def test_fork_when_the_child_only_exits_then_the_parent_reconnects_as_ever(
-    masters: LocalMasters,
-) -> None:
-    before = epolls()
-    async with FastRedlock(masters.urls) as locks:
-        await pair(locks)
-        is_over, tell = os.pipe()
-        child = Fork(lambda: os.read(is_over, 1).decode())  # has the old sockets open
-        for i in range(3):
-            masters.stop(i)
-            masters.start(i)
-        lease = await taken(locks, timeout=5)
-        assert await lease.release() is ReleaseStatus.RELEASED
-        await locks.connect()
-        (watched,) = [each for fd, each in epolls().items() if fd not in before]
-        assert len(watched) == 5
-        os.write(tell, b"!")
-        assert child.result() == "!"
-        for fd in (is_over, tell):
-            os.close(fd)
 
 
 # --- what it holds --------------------------------------------------------------------

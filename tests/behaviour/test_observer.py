@@ -160,22 +160,6 @@ def test_release_when_the_key_is_gone_then_tells_a_loss(
     assert noted.events == ["acquired", "lost", *in_block]
 
 
-def test_adopted_lease_when_released_then_tells_no_margin_that_nobody_knows(
-    observed: FastRedlock, noted: Noted, locks: FastRedlock
-) -> None:
-    for extends in (False, True):
-        taken = granted(locks.acquire(KEY))
-        noted.clear()
-        lease = observed.adopt(KEY, taken.token)
-        assert (lease.attempts, lease.waited) == (0, 0.0)
-        if extends:
-            lease.extend()
-        assert lease.release() is RELEASED
-        told = ["extended", "margin", "released"] if extends else ["released"]
-        assert noted.events == told
-        assert 0 <= noted.of("released")[0][1] < SLACK
-
-
 # ---- many at once
 
 
@@ -352,12 +336,3 @@ def test_warning_when_the_handler_raises_then_the_call_goes_on_and_it_is_told_on
     assert "evicts" in text
     printed = capsys.readouterr().err
     assert "ValueError: from the handler" in printed if prints else printed == ""
-
-
-def test_warning_when_the_handler_takes_a_lock_then_it_is_told_once(
-    evicting: LocalMasters,
-) -> None:
-    with FastRedlock(evicting.urls) as locks:
-        with handled(lambda: pair_of(locks, "the handler's")) as texts:
-            pair_of(locks)
-        assert len(texts) == 1

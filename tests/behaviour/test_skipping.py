@@ -53,19 +53,6 @@ def test_function_when_its_lock_is_taken_then_raises_or_is_skipped_and_logged(
 
 
 @blocking
-def test_function_when_it_calls_itself_with_no_time_to_wait_then_is_taken(
-    locks: FastRedlock,
-) -> None:
-    @locks.lock(KEY, timeout=0)
-    def again(times: int) -> int:
-        return times and again(times - 1)
-
-    assert again(0) == 0
-    with pytest.raises(ResourceTakenError, match="this caller itself in this process"):
-        again(1)
-
-
-@blocking
 def test_skipping_when_nothing_could_be_skipped_then_is_refused(
     locks: FastRedlock,
 ) -> None:

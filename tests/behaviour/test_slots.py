@@ -5,7 +5,6 @@ k begin in any window, by slots that are taken and never released.
 from __future__ import annotations
 
 import pickle
-import threading
 import time
 import warnings
 from concurrent.futures import ThreadPoolExecutor
@@ -20,18 +19,15 @@ from fastredlock import (
     ReentryError,
     ReleaseStatus,
     ResourceTakenError,
-    Vote,
 )
 from fastredlock._reports import log
 from tests.support.calls import granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, is_empty, settled_values
 from tests.support.processes import Fork
-from tests.support.waiters import counter, queued
 from tests.support.waiting import stopwatch, wait_until
 
 NAME = "llm"
-QUEUE = "llm#"
 
 
 def take(locks: FastRedlock, permits: int = 3, **options: Any) -> Any:
@@ -63,33 +59,6 @@ def test_slot_when_held_then_is_the_key_of_its_number(
     assert lease.resource == NAME
     lease.release()
     assert is_empty(servers)
-
-
-@blocking
-def test_callers_of_one_process_then_wait_in_order_and_make_few_rounds(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = make_locks(urls, cohort=1.0)
-    locks.connect()
-    inside, most, guard = 0, 0, threading.Lock()
-
-    def work(_: int) -> None:
-        nonlocal inside, most
-        with locks.semaphore(NAME, 4, ttl=30, timeout=30):
-            with guard:
-                inside += 1
-                most = max(most, inside)
-            time.sleep(0.002)  # others are inside meanwhile
-            with guard:
-                inside -= 1
-
-    with ThreadPoolExecutor(40) as pool:
-        list(pool.map(work, range(40)))
-    assert most <= 4
-    stats = locks.stats()
-    assert stats.acquires.won == 40
-    assert stats.handed_on > 20  # the slots change hands without a round
-    assert is_empty(servers) or queued(servers, QUEUE) == 0
 
 
 @pytest.mark.parametrize(("permits", "said"), [(1, "its one slot"), (3, "all 3 slots")])
@@ -158,29 +127,6 @@ def test_current_when_in_a_block_of_a_semaphore_then_is_the_innermost_slots_leas
         locks.current(KEY)
 
 
-def test_holders_of_a_semaphore_then_are_those_of_each_slot_and_who_waits(
-    locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
-    def waiting() -> list[int]:
-        holders = locks.holders(NAME, permits=2)
-        return [sum(vote.waiting or 0 for vote in votes) for votes in holders]
-
-    other = make_locks(urls)
-    lease = take(locks, 2)
-    locks.holders()  # answered after the slowest grant
-    slots = locks.holders(NAME, permits=2)
-    assert [slot[0].vote is Vote.TAKEN for slot in slots] == [
-        slot == lease.slot for slot in range(2)
-    ]
-    take(locks, 2)
-    with ThreadPoolExecutor() as pool:
-        waiter = pool.submit(other.acquire, NAME, permits=2, timeout=10)
-        assert wait_until(lambda: waiting() == [1, 1])
-        lease.release()
-        assert waiter.result()
-    assert wait_until(lambda: waiting() == [0, 0])
-
-
 @blocking
 @pytest.mark.parametrize("permits", [0, -1, 1025, 2.0, "3", None, True])
 def test_permits_when_bad_then_are_refused_before_any_io(
@@ -192,19 +138,6 @@ def test_permits_when_bad_then_are_refused_before_any_io(
     if permits is not None:
         with pytest.raises(ConfigurationError, match="permits"):
             locks.acquire(NAME, permits=permits)
-
-
-@blocking
-def test_linger_beside_permits_then_is_refused_and_the_clients_does_not_count(
-    make_locks: MakeLocks, urls: list[str], servers: Servers
-) -> None:
-    locks = make_locks(urls, linger=1)
-    with pytest.raises(ConfigurationError, match="linger"):
-        locks.acquire(NAME, permits=2, linger=1)
-    for _ in range(3):
-        take(locks, 2).release()
-    assert wait_until(lambda: is_empty(servers))
-    assert counter(locks, "lingered") == 0
 
 
 @blocking

@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import os
 import socket
-import time
 from contextlib import ExitStack, suppress
 
 import pytest
 
-from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
+from fastredlock import FastRedlock, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support import by_hand as hand
-from tests.support.calls import QUICK, granted, take_and_release
+from tests.support.calls import granted, take_and_release
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY
-from tests.support.proxy import Proxy, set_each
+from tests.support.proxy import Proxy
 
 # what a middlebox that forgets idle flows is met with: link.pyx says why
 SOCKET_OPTIONS = {
@@ -71,27 +70,6 @@ def test_address_when_another_server_stands_behind_the_name_then_is_found(
         lease = granted(locks.acquire(KEY, timeout=2))
         assert [server.exists(KEY) for server in servers[:2]] == [0, 1]
         assert lease.release() is ReleaseStatus.RELEASED
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("has_unread", [False, True])
-def test_idle_connection_when_it_was_cut_then_the_first_round_finds_new_ones(
-    proxies: list[Proxy], proxied: MakeLocks, has_unread: bool
-) -> None:
-    """Unread: late replies stand before the end of each stream."""
-    locks = proxied(**QUICK)
-    take_and_release(locks)
-    if has_unread:
-        set_each(proxies, holds_down=True)
-        with pytest.raises(QuorumUnreachableError):
-            locks.acquire("late", timeout=0)
-        for proxy in proxies:
-            proxy.heal()
-    time.sleep(1.1)  # idle for longer than the engine trusts a connection
-    for proxy in proxies:
-        proxy.reset()
-    lease = granted(locks.acquire(KEY, timeout=0))
-    assert lease.release() is ReleaseStatus.RELEASED
 
 
 # --- reconnects: jittered, capped, in nobody's way ------------------------------------

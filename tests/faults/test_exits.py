@@ -136,14 +136,3 @@ def test_process_when_it_ends_then_leaves_no_key(
     done = end(*words, *urls)
     assert (done.returncode, done.stderr) == (0, "")
     assert is_empty(servers[len(theirs) :])
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("delay", ["0.002", "0.004"])
-def test_process_when_it_ends_by_an_unreachable_quorum_then_leaves_no_key(
-    urls: list[str], servers: Servers, delay: str
-) -> None:
-    """The same after an ordinary QuorumUnreachableError."""
-    done = end("time_out_each", delay, *urls)
-    assert done.returncode == 0 or "QuorumUnreachableError" in done.stderr
-    assert is_empty(servers)

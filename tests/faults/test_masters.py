@@ -8,7 +8,6 @@ from contextlib import ExitStack
 import pytest
 
 from fastredlock import QuorumUnreachableError, ReleaseStatus, Vote
-from fastredlock.testing import LocalMasters
 from tests.support.calls import QUICK, granted, take_and_release
 from tests.support.fake_server import Answer, FakeServer
 from tests.support.fixtures import MakeLocks, Servers, blocking
@@ -155,30 +154,6 @@ def test_syn_when_it_is_swallowed_then_two_are_no_matter_and_three_end_in_time(
         assert elapsed() < 0.1 + 0.05 + SLACK
         texts = {str(vote.text).split(": ")[-1] for vote in raised.value.votes[:3]}
         assert texts <= {"connecting", "connect timed out"}
-
-
-@pytest.mark.slow
-def test_pause_when_others_answer_at_once_then_the_mute_one_is_given_up_all_the_same(
-    make_locks: MakeLocks,
-) -> None:
-    # Fast masters are read without a poll, and only the poll tells which is mute.
-    with LocalMasters(5, unix=True) as masters:
-        locks = make_locks(masters.urls)
-        locks.connect()
-        masters.pause(0)
-
-        def is_given_up() -> bool:
-            take_and_release(locks)
-            return locks.health()[0].last_error is not None
-
-        assert wait_until(is_given_up)
-        masters.resume(0)
-
-        def is_back() -> bool:
-            take_and_release(locks)
-            return locks.health()[0].state.name == "READY"
-
-        assert wait_until(is_back, within=3)
 
 
 # --- error replies: a failed vote with the text, never a grant ------------------------

@@ -9,7 +9,6 @@ import os
 import signal
 import time
 from collections.abc import Callable
-from contextlib import ExitStack
 from itertools import pairwise
 from pathlib import Path
 
@@ -23,14 +22,12 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Raw, Servers, blocking
 from tests.support.keys import KEY, NOBODY, values
 from tests.support.lock_process import line_of, take_in_turn, worker
-from tests.support.proxy import Proxy
 from tests.support.waiters import (
     FALL_BACK,
     Waiters,
     gate_of,
     hand_over,
     is_over,
-    queue_key,
     queued,
     queued_at,
 )
@@ -206,40 +203,9 @@ def test_timeouts_when_a_quorum_is_held_elsewhere_then_none_of_them_spins(
 # --- a gate that is far: its queues go to the next master -----------------------------
 
 
-MARK = b">"
 PROCESSES, TIMES = 4, 60
-FAR = 0.025  # s, each way: at that pace they make 20 hand-overs in a second
 
 
 def mark(server: redis.Redis, key: str = KEY) -> None:
     """Do as a process that has found the gate slow."""
     server.eval(scripts.ASK_TURN.decode(), 1, key, "a-process", "0", "4")
-
-
-def forget(servers: Servers, key: str = KEY) -> None:
-    for server in servers:
-        server.delete(queue_key(key))
-
-
-@pytest.mark.slow
-def test_processes_when_their_gate_is_far_then_hand_over_at_the_pace_of_the_next(
-    urls: list[str], servers: Servers, tmp_path: Path
-) -> None:
-    counted = tmp_path / "counter"
-    counted.write_text("0")
-    with Proxy(urls[-1], address=("127.0.0.2", 0)) as far, ExitStack() as started:
-        far.set(delay=FAR)
-        key = next(f"far-{i}" for i in range(99) if gate_of(5, f"far-{i}") == 4)
-        there = [*urls[:-1], far.url]  # in the order of their addresses
-        workers = [
-            started.enter_context(worker(take_in_turn, there, key, str(counted), TIMES))
-            for _ in range(PROCESSES)
-        ]
-        had_ns = sorted(int(line_of(each)) for each in workers for _ in range(TIMES))
-        assert [each.wait(20) for each in workers] == [0] * PROCESSES
-    assert int(counted.read_text()) == PROCESSES * TIMES
-    half = had_ns[len(had_ns) // 2 :]
-    assert len(half) / (half[-1] - half[0]) * 1e9 > 30  # 300, on an idle machine
-    assert queued_at(servers[-1], key) == [MARK]
-    forget(servers, key)
-    assert is_over(servers, key)

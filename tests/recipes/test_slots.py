@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from collections import defaultdict
 from contextlib import ExitStack
 from importlib.util import find_spec
@@ -135,20 +133,3 @@ def test_gpus_when_more_processes_than_gpus_then_each_has_one_to_itself(
             for (pid, step), later in pairwise(of_gpu)
         )
         assert of_gpu
-
-
-def test_gpu_when_its_process_is_killed_then_is_used_again_after_the_ttl(
-    emptied: LocalMasters, tmp_path: Path
-) -> None:
-    journal = tmp_path / "journal"
-    journal.touch()
-    words = ("gpus", "1", str(journal))
-    with program(*words, urls=emptied.urls) as first:
-        assert wait_until(lambda: steps_of(journal), PATIENCE)
-        os.kill(first.pid, signal.SIGKILL)
-        first.wait()
-    with program(*words, urls=emptied.urls) as second:
-        assert second.wait(PATIENCE) == 0
-    killed_at = max(step[0] for step in steps_of(journal) if step[1] == first.pid)
-    began_at = min(step[0] for step in steps_of(journal) if step[1] == second.pid)
-    assert (began_at - killed_at) / 1e9 < 2.0 + 3.0  # its ttl, a start of Python

@@ -505,17 +505,6 @@ def refusal_of(url: str) -> str:
     return str(caught.value)
 
 
-def test_cluster_when_it_is_none_then_the_error_says_which() -> None:
-    with LocalMasters(1) as plain:
-        place = plain.urls[0].removeprefix("redis://").removesuffix("/0")
-        assert "cluster support disabled" in refusal_of(f"redis+cluster://{place}")
-        plain.stop(0)
-        assert "connection refused" in refusal_of(f"redis+cluster://{place}").lower()
-    with LocalMasters(1, options=("--cluster-enabled", "yes")) as empty:
-        place = empty.urls[0].removeprefix("redis://").removesuffix("/0")
-        assert "hash slot" in refusal_of(f"redis+cluster://{place}")
-
-
 def test_node_when_its_cluster_is_given_as_well_then_has_one_vote(
     cluster: LocalCluster,
 ) -> None:

@@ -16,10 +16,8 @@ from pathlib import Path
 import pytest
 import redis
 
-from fastredlock import MasterVote, QuorumUnreachableError, Vote
 from fastredlock._cli import CommandError
 from fastredlock.demo import play
-from fastredlock.demo.play import Counts
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _EMBEDDED
 from tests.cli.conftest import Command, session_of
@@ -197,16 +195,6 @@ def test_demo_that_cannot_begin_says_why(
     assert re.search(text, err, re.S), err
     assert "secret" not in err
     assert "Traceback" not in err
-
-
-def test_counts_stay_small_when_each_vote_has_a_text_of_its_own() -> None:
-    """An outage of an hour has so many."""
-    counts, error = Counts(), QuorumUnreachableError
-    for number in range(1000):
-        vote = MasterVote("a", Vote.FAILED, f"no reply within {number} ms")
-        counts.add_votes(error("orders:42", (vote,), 1, 0.1))
-    assert counts.votes == {("1 (a)", "FAILED"): 1000}
-    assert counts.texts == {"1 (a)": "no reply within 999 ms"}
 
 
 @pytest.mark.parametrize(

@@ -192,16 +192,6 @@ def test_caller_when_a_thread_works_then_the_clock_stands_still_as_in_life() -> 
     assert results[1] is not None
 
 
-def test_task_when_it_is_alone_then_ends_at_its_timeout() -> None:
-    async def main() -> float:
-        memory = LoopMemoryLocks()
-        memory.steal("r", ttl=60)
-        assert await memory.acquire("r", timeout=5) is None
-        return memory.masters.time()
-
-    assert asyncio.run(main()) == 5
-
-
 @LOOPS
 def test_task_when_the_real_time_limits_it_then_is_timed_out(run: Run) -> None:
     async def main() -> float:

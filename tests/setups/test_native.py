@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -27,7 +26,6 @@ from tests.support.fixtures import MakeLocks, Raw, blocking
 from tests.support.keys import KEY
 from tests.support.local_servers import PROGRAMS
 from tests.support.waiters import Waiters
-from tests.support.waiting import wait_until
 
 
 def program_with(command: str) -> str | None:
@@ -176,26 +174,6 @@ def native_urls(request: pytest.FixtureRequest) -> Iterator[list[str]]:
         pytest.skip("no server with DELIFEQ or DELEX on this machine")
     with LocalMasters(request.param, server=program) as masters:
         yield list(masters.urls)
-
-
-def test_masters_are_released_by_the_command_and_the_gate_is_asked_who_waits(
-    native_urls: list[str], make_locks: MakeLocks, raw: Raw
-) -> None:
-    locks = connected(make_locks(native_urls))
-    masters = [raw(url) for url in native_urls]
-    for each in masters:
-        each.config_resetstat()
-    for i in range(20):
-        granted(locks.acquire(f"{KEY}:{i}", ttl=10)).release()
-    assert wait_until(lambda: not any(each.dbsize() for each in masters))
-    counted = Counter[str]()
-    for each in masters:
-        for name, stats in each.info("commandstats").items():
-            counted[name.removeprefix("cmdstat_")] += stats["calls"]
-    scripts = counted["evalsha"]  # to a gate that was late; to each, without the native
-    assert scripts < 10
-    assert counted["exists"] + scripts >= 20
-    assert counted["delifeq"] + counted["delex"] + scripts == 20 * len(masters)
 
 
 # A process that waits asks again by itself, after 250 ms.

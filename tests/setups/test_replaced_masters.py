@@ -21,7 +21,6 @@ from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import flush
 from tests.support.local_servers import PROGRAMS
 from tests.support.proxy import Proxy
-from tests.support.waiting import wait_until
 
 KEY = "orders:42"
 MAX_TTL = 1.0  # s; so that servers are old enough after 2 s
@@ -83,20 +82,6 @@ def refused(locks: FastRedlock) -> str:
     except QuorumUnreachableError as error:
         return str(error.votes[1].text)
     return ""  # over the connections from before: the cut is not seen yet
-
-
-def test_replaced_when_the_other_server_is_old_then_who_knew_the_first_does_not_ask_it(
-    make_locks: MakeLocks, proxies: list[Proxy], servers: Servers,
-    old_masters: LocalMasters,
-) -> None:  # fmt: skip
-    """A failover to an empty server that is up for longer than max_ttl."""
-    other = guarded(make_locks, proxies)
-    hold_on_two(guarded(make_locks, proxies), servers)
-    mark(servers[3])  # it votes for others: only the memory tells
-    proxies[1].lead_to(old_masters.urls[3])
-    proxies[0].refuse()
-    proxies[0].reset()
-    assert wait_until(lambda: "its run id is new, votes in" in refused(other))
 
 
 def test_replaced_when_the_client_is_new_then_the_missing_marker_tells(

@@ -11,20 +11,16 @@ from pathlib import Path
 
 import pytest
 
-from fastredlock import FastRedlock, QuorumUnreachableError, Vote
+from fastredlock import FastRedlock, QuorumUnreachableError
 from fastredlock._core import MasterState
 from fastredlock.testing import LocalMasters
 from fastredlock.testing._local import _find_program
 from tests.support.by_hand import (
     START_NS,
     S,
-    begin,
-    bulk,
     info,
     make_ready,
     new_engine,
-    receive,
-    said_of,
 )
 from tests.support.calls import granted, reason
 from tests.support.fake_server import FakeServer
@@ -159,23 +155,6 @@ def test_good_setup_when_used_then_logs_nothing(
     make_locks: MakeLocks, urls: list[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     assert warnings_of(caplog, make_locks(urls)) == []
-
-
-# --- a clock that jumps ---------------------------------------------------------------
-
-
-def test_clock_when_a_server_jumps_between_two_rounds_then_is_told_once() -> None:
-    engine = make_ready(new_engine(), [info(run_id="a")])
-    clock_s = 1_700_000_000
-    for at_s in range(0, 60, 6):
-        clock_s += 6 + (3 if at_s == 30 else 0)
-        round = begin(engine, START_NS + at_s * S)
-        time_reply = b"*2\r\n" + bulk(b"%d" % clock_s) + bulk(b"0")
-        receive(engine, 0, b"+OK\r\n" + time_reply, START_NS + at_s * S)
-        assert said_of(round)[0] is Vote.GRANTED
-    assert list(engine.warnings) == [("127.0.0.1:7001", "its clock jumped by +3.000 s")]
-    assert engine.take_unlogged() == [(30, *engine.warnings[0])]
-    assert engine.take_unlogged() == []
 
 
 # --- servers that say little before a login, or nothing at all ------------------------

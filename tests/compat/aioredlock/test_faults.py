@@ -87,14 +87,6 @@ def test_error_of_the_body_is_not_hidden_by_one_of_the_release(better: Face) -> 
         better.run(body())
 
 
-def test_lock_that_another_has_by_now_is_not_active(better: Face) -> None:
-    manager = better.manager()
-    better.brief(of=manager)
-    assert better.is_free()
-    better.lock()
-    assert better.run(manager.get_active_locks()) == []
-
-
 def test_identifier_is_in_no_repr(better: Face) -> None:
     lock = better.lock()
     assert lock.id not in repr(lock)  # with the id anybody can release the lock

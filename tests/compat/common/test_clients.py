@@ -17,7 +17,6 @@ import redis.asyncio
 import valkey
 from kombu.transport.redis import PrefixedStrictRedis
 from redis.cluster import NodesManager
-from redis.exceptions import LockError
 
 from fastredlock import ConfigurationError, FastRedlock
 from fastredlock.asyncio import FastRedlock as AsyncioFastRedlock
@@ -381,14 +380,6 @@ def test_client_on_one_connection_is_refused_only_while_it_has_selected(
 
 def single(url: str, **options: Any) -> redis.Redis:
     return redis.Redis.from_url(url, single_connection_client=True, **options)
-
-
-def test_client_on_one_connection_that_cannot_be_asked_is_refused() -> None:
-    rules = ("--user", "bob", "on", ">x", "~*", "+@all", "-client|info")
-    with LocalMasters(1, options=rules) as masters:
-        client = single(masters.urls[0], username="bob", password="x")
-        with pytest.raises(LockError, match=r"cannot be asked: .*no permissions"):
-            Lock(client, KEY, 5).acquire()
 
 
 async def select_in_a_loop(url: str) -> None:

@@ -103,14 +103,6 @@ def test_python_redis_lock_that_was_not_released_for_sure_draws_a_new_id(
     assert wait_until(lambda: server.get(LOCK) is None)
 
 
-def test_python_redis_lock_that_was_released_keeps_its_id(urls: list[str]) -> None:
-    lock, ids = redis_lock.Lock(redis.Redis.from_url(urls[0]), KEY, expire=60), set()
-    for _ in range(3):
-        with lock:
-            ids.add(lock.id)
-    assert ids == {lock.id}
-
-
 def test_python_redis_lock_with_a_given_id_is_not_acquired_while_a_release_is_late(
     network: Network,
 ) -> None:

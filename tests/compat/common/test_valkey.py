@@ -47,18 +47,6 @@ def test_client_with_a_callback_on_connect_is_refused(module: Any) -> None:
         FastRedlock([client])
 
 
-def test_name_is_encoded_as_its_client_does_it(urls: list[str]) -> None:
-    with valkey.Valkey.from_url(urls[0], encoding="latin-1") as client:
-        ours, theirs = (
-            client.lock("k\xe4", 5, lock_class=e) for e in (Lock, TheirLock)
-        )
-        assert theirs.acquire(blocking=False)
-        assert not ours.acquire(blocking=False)
-        theirs.release()
-        with redis_lock.Lock(client, "k\xe4", expire=5, strict=False):
-            assert client.get("lock:k\xe4")
-
-
 def test_errors_of_a_lock_are_those_of_its_library(client: Any) -> None:
     lock = Lock(client, KEY, timeout=5)
     with pytest.raises(LockError, match="already unlocked"):
