@@ -83,7 +83,10 @@ class SimKeeper:
         renewals, time_ns, lost = keeping.due(now_ns, 1)
         for kept in lost:
             end_ns = end_of(kept)  # 0: an extension by hand has found it
-            if end_ns and paused_ns == self._paused_ns and kept not in self._over:
+            # Kept no longer, nobody is to be told: it may have been extended by hand
+            # for less since, and not be kept again (seed 497, with readers).
+            is_due = end_ns and kept.is_kept and kept not in self._over
+            if is_due and paused_ns == self._paused_ns:
                 late_ns = now_ns - end_ns - LATE_NS
                 process.judge.on_due(process, kept(), late_ns)
             self._report(kept, "lost: its validity is over")

@@ -443,10 +443,7 @@ class Worker:
 
     def _hold(self, lease: Any) -> Iterator[tuple[str, int]]:
         habits, world, keeper = self.habits, self.world, self.process.keeper
-        # Not of readers: one keeper extends one lease after the other, and of several
-        # of one process, of one ttl, the last would be told late (seed 497).
-        is_kept = not lease._round.is_shared and keeper is not None
-        is_kept = is_kept and world.chance(habits.keeps)
+        is_kept = keeper is not None and world.chance(habits.keeps)
         if keeper is not None and is_kept:
             keeper.keep(lease)
         while True:
