@@ -3,7 +3,7 @@
 
 How a lock is taken (docs/design.md, section 7): a table lists what a round sends, and
 one RESP buffer is made of it (protocol/commands), which goes to the link of every
-master before any reply is read (engine/masters, master/link); a driver polls with the
+master before any reply is read (engine/sending, master/link); a driver polls with the
 GIL released until the round is closed; bytes become replies (master/replies), replies
 become votes (protocol/replies), and votes and the time become a verdict and a validity
 (round/round).
@@ -54,7 +54,8 @@ include "master/replies.pyx"            # bytes -> replies -> votes, pushes, num
 include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay
 include "drivers/leader.pyx"            # threads that share an engine; greenlets
 
-include "engine/masters.pyx"            # rounds, connections, and what is sent
+include "engine/masters.pyx"            # rounds, connections, given tokens, numbers
+include "engine/sending.pyx"            # what is sent: the last stage
 
 include "waiting/gate.pyx"              # the master that keeps a queue: asked, answers
 include "waiting/idle.pyx"              # keys that are idle in this process

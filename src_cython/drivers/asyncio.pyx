@@ -247,7 +247,7 @@ cdef class AsyncioDriver:
             return
         idle_end_watch(self.engine.idle)
         if self.engine.idle.keys and not self.is_over():
-            idle_end_all(self.engine, clock_ns())
+            engine_end_idle(self.engine, clock_ns())
             asyncio_flush(self)
 
     def shut(self):
@@ -364,19 +364,20 @@ cdef int asyncio_forget_connections(Engine self) except -1:
     for i in range(self.connection_count):
         link_forget_loop(self.links[i])
     idle_watch(self.idle, None)
-    idle_end_all(self, now_ns)
+    engine_end_idle(self, now_ns)
     if engine_awaits_replies(self):
         blocking_flush(self)
         blocking_drain(self, drain_until(self, now_ns + UNDO_NS))
     engine_forget_connections(self, now_ns, "its event loop was closed")
-    waiting = [*self.admissions, *self.closed, *self.held, *self.opened]
+    waiting = [
+        *self.admissions, *self.closed, *self.held, *self.opened, *self.to_send
+    ]
     for queue in self.queues.by_resource.values():
         waiting += (<WaitQueue>queue).rounds
     kept = [(<Round>each).waiter for each in waiting]      # the last references
     for round in waiting:
         round.waiter = None
     gate_end_waiting(self, "its event loop was closed", now_ns)
-    engine_admit(self, now_ns)
     engine_finish(self, now_ns)
     del kept      # tasks of the closed loop may end with them
 

@@ -30,7 +30,7 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
             clock_ns() + UNDO_NS,
         )
     elif follower.asks == FOLLOWER_END:
-        idle_end_all(self, clock_ns())
+        engine_end_idle(self, clock_ns())
         engine_open_deferred_at_end(self, clock_ns())
         follower.drain = drain_of(      # a leader's work may go on for ever
             self, self.leadership.leading is None, engine_quiet_ns(self, QUIET_NS),
@@ -61,7 +61,7 @@ cdef bint blocking_step(
     cdef size_t greenlet = self.leadership.greenlet
     cdef bint is_green = greenlet != 0 and greenlet_hub_caller() == greenlet
     cdef bint was_closed = self.is_closed
-    cdef bint is_kept = len(self.opened) + len(self.batches) > 0
+    cdef bint is_kept = len(self.opened) + len(self.batches) + len(self.to_send) > 0
     cdef int i
     for i in range(self.connection_count):
         is_kept |= self.links[i].received > 0 or (

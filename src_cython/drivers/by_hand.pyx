@@ -52,12 +52,11 @@ def by_hand_take_events(
         if reason and MASTER_CONNECTING <= connection.state_code <= MASTER_READY:
             connection_on_cut(connection, reason, now_ns)
         if connection.in_flight.unanswered:
-            engine_send_unanswered(engine, connection, now_ns)
-    engine_admit(engine, now_ns)
+            sending_unanswered(engine, connection, now_ns)
     engine_on_time(engine, now_ns, quiet)
     if engine.idle.were_any:
         idle_check(engine, now_ns)
-    if engine.closed or engine.held:
+    if engine_has_left(engine):
         engine_finish(engine, now_ns)
 
 
@@ -161,7 +160,6 @@ def by_hand_end_close(Engine engine not None, int64_t now_ns):
     """As the end of blocking_shut_down: the connections are gone, all rounds end."""
     engine.is_draining = False
     engine_forget_connections(engine, now_ns)
-    engine_admit(engine, now_ns)
     engine_finish(engine, now_ns)
 
 
@@ -175,12 +173,14 @@ def by_hand_start(Engine engine not None, Round round not None, int64_t now_ns):
     """Queue a round's command for every master; now_ns is its t0."""
     engine_start(engine, round, now_ns)
     engine_admit_left(engine, now_ns)
+    sending_all(engine, now_ns)
 
 
 def by_hand_conclude(Engine engine not None, Round round not None, int64_t now_ns):
     """Confirm a closed round; a lost one is rolled back."""
     engine_on_closed(engine, round, now_ns)
     engine_admit_left(engine, now_ns)
+    sending_all(engine, now_ns)
 
 
 def by_hand_withdraw(Engine engine not None, work not None, int64_t now_ns):

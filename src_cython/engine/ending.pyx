@@ -164,6 +164,7 @@ cdef int engine_withdraw_work(Engine self, object work, int64_t now_ns) except -
         else:
             engine_withdraw(self, <Round>work, now_ns)
         engine_admit_left(self, now_ns)
+        sending_all(self, now_ns)
     finally:
         pass_end(collects)
 
@@ -185,7 +186,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
                     ended.append(round)
             elif round_is_release(round):
                 self.admissions.pop(round, None)
-                engine_submit_at_once(self, round, now_ns)
+                engine_start(self, round, now_ns)
         gate_end_waiting(self, reason, now_ns)
         for round in ended:
             if type(round.waiter) is Batch and round.waiter not in batches:
@@ -195,7 +196,18 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
         for batch in batches:
             for each in (<Batch>batch).rounds:
                 engine_roll_back(self, <Round>each, now_ns)
+        sending_all(self, now_ns)
         engine_open_deferred_at_end(self, now_ns)
+    finally:
+        pass_end(collects)
+
+
+cdef int engine_end_idle(Engine self, int64_t now_ns) except -1:
+    # The keys that are idle here are released.
+    cdef bint collects = pass_begin()
+    try:
+        idle_end_all(self, now_ns)
+        sending_all(self, now_ns)
     finally:
         pass_end(collects)
 
@@ -209,7 +221,7 @@ cdef int engine_begin_close(Engine self) except -1:
 cdef list engine_open_acquires(Engine self):
     # Those in the lists: a number is to be written, or they were left to be admitted.
     cdef Round round
-    cdef list submitted = self.closed + self.opened
+    cdef list submitted = self.closed + self.opened + self.to_send
     cdef dict found = {}
     for connection in self.connections:
         submitted += in_flight_open((<Connection>connection).in_flight)
@@ -227,7 +239,6 @@ cdef int engine_disconnect(Engine self) except -1:
     cdef bint collects = pass_begin()
     try:
         engine_forget_connections(self, clock_ns())
-        engine_admit(self, clock_ns())
         engine_finish(self, clock_ns())
         for connection in self.connections:
             deferred_take(connection.in_flight)

@@ -40,6 +40,7 @@ cdef class Engine:
     cdef list closed                       # rounds with a verdict, to be finished...
     cdef list held                         # ...and those with replies to be read yet
     cdef list opened                       # rounds whose turn it is, to be admitted
+    cdef list to_send                      # rounds that are open, to be sent
     cdef list batches                      # whose next rounds are to be admitted
     cdef bint is_notifying                 # queued bytes notify another process: flush
     #                                        them before waking a task
@@ -73,6 +74,7 @@ cdef class Engine:
         self.closed = []
         self.held = []
         self.opened = []
+        self.to_send = []
         self.batches = []
 
     def __init__(

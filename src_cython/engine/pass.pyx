@@ -2,7 +2,7 @@
 # outcome; at the end, the pass that calls these. Also what a fork leaves of a pass.
 
 # --- start ----------------------------------------------------------------------------
-# A round starts: it waits in turn, or its commands are queued for all masters; and its
+# A round starts: it waits in turn, or is left to be sent to all masters; and its
 # roll-back.
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
@@ -41,7 +41,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
         ):
             engine_start_given(self, round, now_ns)
         else:
-            engine_queue(self, round, <uint64_t>-1, False, now_ns)
+            round_send(round, self.to_send, TO_ALL, False, now_ns)
         return 0
     except BaseException:
         engine_end_failed(self, round, now_ns)
@@ -49,7 +49,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
-    # Queue the release behind the SETs. No caller waits for its replies: each pops its
+    # The release follows the SETs. No caller waits for its replies: each pops its
     # entry when it comes. So it is sent by source: NOSCRIPT would be read by the next
     # call only, if there is one.
     cdef Round release = round_roll_back(round, now_ns)
@@ -65,7 +65,7 @@ cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
             gate_end_stay(self, release, now_ns)
             gate = gate_master(self, round_queue(release), now_ns)
             round_set_gate(release, gate, OUR_ENTRY_AS_IS)
-    return engine_queue(self, release, release.may_hold, True, now_ns)
+    return round_send(release, self.to_send, release.may_hold, True, now_ns)
 
 
 # --- given tokens ---------------------------------------------------------------------
@@ -82,7 +82,7 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
     cdef Connection connection
     if round.operation_code != OPERATION_ACQUIRE:
         if round_may_be_sent(round, now_ns):
-            return engine_queue(self, round, <uint64_t>-1, False, now_ns)
+            return round_send(round, self.to_send, TO_ALL, False, now_ns)
         return engine_withhold_all(self, round, VOTE_TAKEN, None, now_ns)
     token_uses_take(self.token_uses, round, now_ns)
     for use in round.token_uses:
@@ -101,7 +101,7 @@ cdef int engine_start_given(Engine self, Round round, int64_t now_ns) except -1:
         return engine_withhold_all(self, round, VOTE_FAILED, NOT_SETTLED, now_ns)
     for use in round.token_uses:
         use.open = round
-    engine_queue(self, round, ~late, False, now_ns)
+    round_send(round, self.to_send, ~late, False, now_ns)
     for master in self.masters:
         if set_has(late, master.vote):
             text = master_connection(master, round.resource).reason or NOT_SETTLED
@@ -165,12 +165,6 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
     return engine_start(self, round, now_ns)
 
 
-cdef int engine_admit_opened(Engine self, int64_t now_ns) except -1:
-    # Those whose turn it is, and the one behind a release, in the same write.
-    while self.opened:
-        engine_take_in(self, <Round>self.opened.pop(0), now_ns)
-
-
 cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
     # For connections, inside the caller's timeout; a single try has to connect, too: it
     # gets the time of its round for that. Those that wait already are looked at in the
@@ -194,17 +188,13 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
         return engine_end_admission(self, admission, now_ns)
 
 
-cdef int engine_submit_at_once(Engine self, Round round, int64_t now_ns) except -1:
-    # Open a round whatever connections there are.
-    engine_start(self, round, now_ns)
-    return engine_admit_opened(self, now_ns)
-
-
 cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
-    # All that is left in the lists.
-    engine_admit_opened(self, now_ns)
-    while self.batches:
-        engine_admit_batch(self, <Batch>self.batches.pop(), now_ns)
+    # Those whose turn it is, the one behind a release, and more of batches.
+    while self.opened or self.batches:
+        if self.opened:
+            engine_take_in(self, <Round>self.opened.pop(0), now_ns)
+        else:
+            engine_admit_batch(self, <Batch>self.batches.pop(), now_ns)
 
 
 cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
@@ -215,19 +205,18 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
             round_submit(round, self.closed)
             round_give_up(round, "closed", now_ns)
             continue
-        if batch.failure is not None:
-            engine_submit_at_once(self, round, now_ns)
+        if batch.failure is not None:      # whatever connections there are
+            engine_start(self, round, now_ns)
             continue
         engine_take_in(self, round, now_ns)
-        engine_admit_opened(self, now_ns)
         if not round.is_opened:
             break
     return engine_end_batch(self, batch)
 
 
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
-    # Open what an exception has left, and the rounds whose wait is over: once in a
-    # step, however many they are.
+    # What is left in the lists, and the rounds whose wait is over: once in a step,
+    # however many they are.
     cdef Admission admission
     cdef Prospects prospects
     engine_admit_left(self, now_ns)
@@ -239,7 +228,7 @@ cdef int engine_admit(Engine self, int64_t now_ns) except -1:
             prospects = engine_prospects(self, admission.round, now_ns)
         if admission_is_over(self, admission, &prospects, now_ns):
             engine_end_admission(self, admission, now_ns)
-            engine_admit_opened(self, now_ns)
+    return engine_admit_left(self, now_ns)
 
 
 cdef int engine_end_admission(
@@ -296,7 +285,8 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
     if type(waiter) is not Batch:
         return waiter_wake(waiter)
     if batch_on_finished(<Batch>waiter, round):
-        self.batches.append(waiter)
+        if self.batches[-1:] != [waiter]:
+            self.batches.append(waiter)
         return 0
     return engine_end_batch(self, <Batch>waiter)
 
@@ -394,7 +384,7 @@ cdef int engine_withdraw(Engine self, Round round, int64_t now_ns) except -1:
             self.counters.rounds += 1
             if round.operation_code == OPERATION_RELEASE:      # else its key stays
                 gate_notify(self, round, now_ns)
-            engine_queue(self, round, <uint64_t>-1, True, now_ns)
+            round_send(round, self.to_send, TO_ALL, True, now_ns)
         else:
             round_finish(round)      # engine_start leaves it alone from now on
     engine_roll_back(self, round, now_ns)
@@ -438,7 +428,9 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     for master in self.masters:
         master_set_leaving(master, self.queues.leaving)
     # The parent's rounds end, for a frame of ours may wait for one.
-    for round in [*self.admissions, *self.closed, *self.held, *self.opened]:
+    for round in [
+        *self.admissions, *self.closed, *self.held, *self.opened, *self.to_send
+    ]:
         round_give_up(round, "the process forked", now_ns)
         waiter = round_finish(round)
         if type(waiter) is Batch:
@@ -450,6 +442,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     self.closed.clear()
     self.opened.clear()
     self.held.clear()
+    self.to_send.clear()
 
 
 # --- line -----------------------------------------------------------------------------
@@ -461,13 +454,14 @@ cdef int engine_reset_after_fork(Engine self) except -1:
 #   due         what the time closes, opens, or asks again  (a heap -> opened)
 #   judged      a round with a verdict is confirmed, or rolled back; an answer opens a
 #               round that waits; the waiter is woken       (closed -> opened, batches)
-#   admitted    a round is opened, or waits for connections (opened -> closed, sent)
-#   sent        its command is queued for each master       (-> bytes)
+#   admitted    a round is opened, or waits for connections (opened -> to_send)
+#   sent        its command is queued for each master       (to_send -> bytes, closed)
 #
-# What is opened is admitted behind the entry that opened it, before the next one: a
-# release and the SET that follows it leave in one write, in that order. An entry is
-# taken out of its list before anything is done with it, and where that raises it is put
-# back, or its round is ended; the next pass goes on with the others.
+# Each of them may leave what is to be sent, which the last one sends in that order: a
+# release and the SET that follows it leave in one write. What is closed by then, as no
+# master is connected, is judged before the pass ends. An entry is taken out of its list
+# before anything is done with it, and where that raises it is put back, or its round is
+# ended; the next pass goes on with the others.
 #
 # A pass is atomic: from its first line to its last, with the GIL, nothing runs that is
 # not ours. Garbage is not collected (before 3.12 each new object may begin that), no
@@ -506,15 +500,17 @@ cdef int engine_submit_work(
         work_set_waiter(work, waiter)
         if type(work) is Batch:
             (<Batch>work).is_submitted = True
-            return engine_admit_batch(self, <Batch>work, now_ns)
-        engine_take_in(self, <Round>work, now_ns)
-        return engine_admit_opened(self, now_ns) if self.opened else 0
+            engine_admit_batch(self, <Batch>work, now_ns)
+        else:
+            engine_take_in(self, <Round>work, now_ns)
+        engine_admit_left(self, now_ns)
+        return sending_all(self, now_ns)
     finally:
         pass_end(collects)
 
 
 cdef int engine_take_events(Engine self) except -1:
-    # All that has come, then all that is due by now, then wake the waiters.
+    # All that has come, all that is due by now, and what follows from both.
     cdef int64_t now_ns = clock_ns()
     self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
     engine_take_links(self, now_ns)
@@ -522,12 +518,20 @@ cdef int engine_take_events(Engine self) except -1:
         engine_on_due(self, now_ns)
     if self.idle.were_any:
         idle_check(self, now_ns)
-    if self.closed or self.held:
+    if engine_has_left(self):
         return engine_finish(self, clock_ns())
 
 
+cdef inline bint engine_has_left(Engine self) noexcept:
+    return (
+        len(self.closed) + len(self.held) + len(self.opened) + len(self.batches)
+        + len(self.to_send) + len(self.admissions) > 0
+    )
+
+
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
-    # Confirm or roll back the rounds that have closed, and wake their waiters.
+    # Confirm or roll back the rounds that have closed, and wake their waiters; admit
+    # what is opened; send all of it.
     cdef list closed = self.closed
     cdef Py_ssize_t i = 0
     cdef bint collects = pass_begin()
@@ -535,12 +539,15 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
         if self.held:      # those whose masters have answered, or take too long, end
             closed += self.held
             self.held = []
-        while i < len(closed):      # what follows may close others
-            if not (<Round>closed[i]).is_finished:
-                engine_finish_round(self, <Round>closed[i], now_ns)
-            i += 1
-            if self.opened or self.batches:
-                engine_admit_left(self, now_ns)
+        while True:
+            while i < len(closed):
+                if not (<Round>closed[i]).is_finished:
+                    engine_finish_round(self, <Round>closed[i], now_ns)
+                i += 1
+            engine_admit(self, now_ns)
+            sending_all(self, now_ns)
+            if i == len(closed):      # else what followed has closed others
+                return 0
     finally:      # the next step goes on where there was no memory
         del closed[:i]
         pass_end(collects)
@@ -558,9 +565,7 @@ cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
         for connection in self.connections:
             engine_take_link(self, connection, now_ns)
             if connection.in_flight.unanswered:
-                engine_send_unanswered(self, connection, now_ns)
-        if self.admissions or self.opened or self.batches:
-            engine_admit(self, now_ns)
+                sending_unanswered(self, connection, now_ns)
     finally:
         pass_end(collects)
 
@@ -602,7 +607,6 @@ cdef int engine_take_bytes(
         turns_notify(self, <Round>connection.awaited.pop(), master.vote, now_ns)
     while master.turns:
         turns_take(self, master, now_ns)
-        engine_admit_opened(self, now_ns)
     if master.moved:
         turns_take_moved(self, master, now_ns)
     if connection.report.needs_review:
@@ -652,9 +656,8 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
             connection_check_time(
                 connection, 0 if self.is_draining else self.polled_before_ns, now_ns
             )
-    engine_admit(self, now_ns)
     while turns_take_due(self, now_ns):
-        engine_admit_opened(self, now_ns)
+        pass
     engine_open_deferred(self, now_ns)
     if self.queues.due:
         next_ns = <int64_t>self.queues.due[0][0]

@@ -81,6 +81,7 @@ cdef class Round:
     cdef uint64_t gone                   # the key is nobody's any more
     cdef uint64_t failed
     cdef uint64_t silent
+    cdef uint64_t asked                  # to these it is sent...
     cdef uint32_t *answered_us           # after t0, per master; 0: no answer, most: 71
     #                                      minutes; `few_us`, or allocated for more
     # Thousands of leases hold a round each: from here on the smallest types, by size.
@@ -108,6 +109,8 @@ cdef class Round:
     cdef public byte_bint needs_all      # closed by all answers or by time alone: of a
     #                                      release that reports on each
     cdef byte_bint is_repeated           # a RELEASE: sent to one master once more
+    cdef byte_bint is_by_source          # ...the sources of its scripts: nobody may
+    #                                      read that a server does not know one
     cdef uint8_t our_entry               # what becomes of ours at its gate
     cdef uint8_t deleted_at              # a RELEASE: 1 + the master at which the one
     #                                      that follows it deleted the key; 0: none
@@ -468,6 +471,7 @@ cdef size_t round_size(Round self) noexcept:
 
 
 cdef str NOT_SENT = "not sent: the lease was released"
+cdef uint64_t TO_ALL = ~<uint64_t>0
 cdef bytes HANDED_ON = b"handed-on"      # the token of a round whose lease was
 
 
@@ -481,6 +485,23 @@ cdef int round_open(Round self, int64_t now_ns) except -1:
         self.deadline_ns = now_ns + self.left_ns
     if self.operation_code == OPERATION_RELEASE:
         self.origin = None      # it is sent, and may be deferred for long
+
+
+cdef int round_send(
+    Round self, list to_send, uint64_t masters, bint by_source, int64_t now_ns
+) except -1:
+    # It is open, and left for the line, which sends it to these masters in this pass.
+    to_send.append(self)
+    round_open(self, now_ns)
+    self.asked = masters
+    self.is_by_source = by_source
+
+
+cdef inline bint round_is_given_up(Round self) noexcept:
+    # Whether its caller has left since it was left to be sent.
+    return not round_is_release(self) and (
+        self.verdict_code != VERDICT_OPEN or self.is_rolled_back
+    )
 
 
 cdef inline int64_t round_valid_until_ns(Round self) noexcept:

@@ -105,7 +105,7 @@ cdef int gate_send(
     round_wait_in_turn(round, turn)
     round_set_gate(round, gate, OUR_ENTRY_AS_IS)
     round_submit(round, self.closed)
-    return engine_queue(self, round, <uint64_t>1 << gate, by_source, now_ns)
+    return round_send(round, self.to_send, set_of(gate), by_source, now_ns)
 
 
 # --- slots ----------------------------------------------------------------------------

@@ -188,18 +188,13 @@ cdef int idle_end(Engine self, IdleKey idle, int64_t now_ns) except -1:
     self.counters.rounds += 1
     gate_notify(self, release, now_ns)
     self.is_notifying = True
-    engine_queue(self, release, <uint64_t>-1, True, now_ns)
-    engine_open_deferred(self, now_ns)      # no call may come that does
+    round_send(release, self.to_send, TO_ALL, True, now_ns)
 
 
 cdef int idle_end_all(Engine self, int64_t now_ns) except -1:
-    cdef bint collects = pass_begin()
-    try:
-        for idle in list(self.idle.keys.values()):
-            idle_end(self, <IdleKey>idle, now_ns)
-        self.idle.keys.clear()
-    finally:
-        pass_end(collects)
+    for idle in list(self.idle.keys.values()):
+        idle_end(self, <IdleKey>idle, now_ns)
+    self.idle.keys.clear()
 
 
 cdef int idle_check(Engine self, int64_t now_ns) except -1:

@@ -95,7 +95,7 @@ cdef int turns_notify(
     gate_notify(self, notifying, now_ns)
     round_set_gate(notifying, gate, notifying.our_entry)
     self.is_notifying = True
-    engine_queue(self, notifying, notifying.may_hold, True, now_ns)
+    round_send(notifying, self.to_send, notifying.may_hold, True, now_ns)
     round_follow(notifying, release)
 
 

@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTION = re.compile(r"^cdef [^\n]*?\b(\w+)\((?:.*?\n)+?(?=\S(?<!\)))", re.MULTILINE)
 STAGES = {
@@ -11,7 +13,12 @@ STAGES = {
     "engine_on_time": "due",
     "engine_finish_round": "judged",
     "engine_take_in": "admitted",
-    "engine_queue": "sent",
+    "sending_queue": "sent",
+}
+
+PASSES = {
+    *("engine_finish", "engine_submit_work", "engine_withdraw_work"),
+    *("engine_end_acquires", "engine_end_idle"),
 }
 
 
@@ -48,3 +55,19 @@ def test_stages_when_a_pass_calls_them_then_in_the_order_that_is_drawn() -> None
     )
     assert order == drawn
     assert ", ".join(drawn) in page
+
+
+@pytest.mark.parametrize(
+    ("function", "callers"),
+    [
+        ("sending_all", PASSES),
+        ("sending_queue", {"sending_all"}),
+        ("connection_send", {"sending_queue_at", "connection_send_again"}),
+    ],
+)
+def test_command_when_it_is_sent_then_by_the_last_stage(
+    function: str, callers: set[str]
+) -> None:
+    """Or by its connection, once more."""
+    call = re.compile(rf"\b{function}\(")
+    assert {name for name, body in bodies().items() if call.search(body)} == callers

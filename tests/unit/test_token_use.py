@@ -117,8 +117,10 @@ def test_acquire_when_too_few_masters_are_connected_then_says_what_is_wrong_with
     release(engine, lease, T0 + 2 * MS)
     for index in (0, 1):
         hand.lost(engine, index, "reset by peer", T0 + 3 * MS)
+    sent(engine)
     round = engine.new_round(int(Operation.ACQUIRE), b"k", TOKEN, TERMS)
     hand.start(engine, round, T0 + 4 * MS)
+    assert sent(engine, 2) == []
     assert (round.verdict, round.is_withheld) == (Verdict.UNREACHABLE, False)
     assert [said for _, said, _ in round.votes()[:2]] == ["reset by peer"] * 2
 
