@@ -208,7 +208,8 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
-        and `remaining_ms`, or GRANTED where nobody holds it. Blocks until all have
+        and `remaining_ms`, or GRANTED where nobody holds it. Of a master where several
+        share the lock, one for each of these, beside one another. Blocks until all have
         answered, one round timeout at most. For people: by the time it is read, it may
         not be so any more. `permits`: of a semaphore of so many, such a tuple for each
         slot.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from math import inf
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +14,15 @@ from .._reports.votes import (
     electorate_of,
     in_utc,
     is_quorum,
+    lives_ms,
     printable,
-    quorum_value,
+    quorum_left_ms,
 )
 
 if TYPE_CHECKING:
     from .. import FastRedlock
     from .._reports.votes import MasterVote, Resource
 
-NO_EXPIRY_MS = -1
 ANSWERS = Vote.GRANTED, Vote.TAKEN
 MOST_OWNERS = 5  # that a line names
 NO_OWNER = "a client that names no owner"
@@ -32,6 +32,7 @@ SHOWN = (
     "token_hash",
     "remaining_ms",
     "waiting",
+    "is_shared",
     "text",
 )  # of each vote
 
@@ -42,6 +43,8 @@ class Holding:
     def __init__(self, resource: Resource, votes: Sequence[MasterVote]) -> None:
         self.resource = resource
         self.votes = votes
+        # Of those with several readers the last row, which has the same vote.
+        self.masters = [*{vote.master: vote for vote in votes}.values()]
         tokens: dict[str, list[MasterVote]] = {}
         for vote in votes:
             if vote.token_hash is not None:
@@ -49,10 +52,11 @@ class Holding:
         if len(tokens) > 1:
             tokens = dict(sorted(tokens.items(), key=lambda item: -len(item[1])))
         self.tokens = tokens  # by their hashes, most votes first
+        self.holders = [each for each in tokens if self._has_quorum(tokens[each])]
 
     @property
     def answered(self) -> int:
-        return sum(vote.vote in ANSWERS for vote in self.votes)
+        return sum(vote.vote in ANSWERS for vote in self.masters)
 
     @property
     def is_known(self) -> bool:
@@ -60,9 +64,17 @@ class Holding:
 
     @property
     def holder(self) -> str | None:
-        most = next(iter(self.tokens), None)
-        has_most = is_quorum(self.votes, lambda vote: vote.token_hash == most)
-        return most if most and has_most else None
+        """The token that a quorum has; of several readers, one of them."""
+        return next(iter(self.holders), None)
+
+    @property
+    def readers(self) -> int:
+        """How many share it, each by a quorum."""
+        return sum(self.tokens[each][0].is_shared for each in self.holders)
+
+    def _has_quorum(self, rows: list[MasterVote]) -> bool:
+        having = {vote.master for vote in rows}
+        return is_quorum(self.masters, lambda vote: vote.master in having)
 
     @property
     def is_held(self) -> bool:
@@ -76,15 +88,9 @@ class Holding:
 
     def remaining_ms(self, token_hash: str) -> int | None:
         """How long its quorum, or all it has, lives; None: until it is released."""
-        left: list[float | None] = [
-            (inf if vote.remaining_ms == NO_EXPIRY_MS else vote.remaining_ms or 0)
-            if vote.token_hash == token_hash
-            else None
-            for vote in self.votes
-        ]
-        first = quorum_value(left, electorate_of(self.votes))
+        first = quorum_left_ms(self.votes, token_hash)
         if first is None:
-            first = min(ms for ms in left if ms is not None)
+            first = min(map(lives_ms, self.tokens[token_hash]))
         return None if first == inf else int(first)
 
     @property
@@ -95,7 +101,7 @@ class Holding:
 
     def describe(self, token_hash: str) -> str:
         owner = self.owner(token_hash) or NO_OWNER
-        count = f"{len(self.tokens[token_hash])} of {len(self.votes)} masters"
+        count = f"{len(self.tokens[token_hash])} of {len(self.masters)} masters"
         left = self.left(token_hash)
         if (since := self.since(token_hash)) is not None:
             left = f"since {in_utc(since)}, {left}"
@@ -114,10 +120,14 @@ class Holding:
         name = printable(self.resource)
         if (holder := self.holder) is not None:
             waiting = f", {self.waiting} waiting" if self.waiting else ""
-            return f"{name} is held by {self.describe(holder)}{waiting}"
+            if (readers := self.readers) > 1:
+                owners = counted(map(self.owner, self.holders))
+                return f"{name} is read by {readers}: {owners}{waiting}"
+            how = "read" if readers else "held"
+            return f"{name} is {how} by {self.describe(holder)}{waiting}"
         if not self.is_known:
             return (
-                f"{name}: not known: {self.answered} of {len(self.votes)} masters "
+                f"{name}: not known: {self.answered} of {len(self.masters)} masters "
                 f"answered, {electorate_of(self.votes).needed} are needed"
             )
         if not self.tokens:
@@ -132,6 +142,7 @@ class Holding:
             "resource": _text(self.resource),
             "is_known": self.is_known,
             "is_held": self.is_held,
+            "readers": self.readers,
             "owner": None if holder is None else self.owner(holder),
             "since": None if holder is None else self.since(holder),
             "token_hash": holder,
@@ -187,15 +198,12 @@ class Slots:
         if None in taken:
             return f"{name}: {self.held} of {count} slots are held"
         all_ = "its slot is taken" if count == 1 else f"all {count} are taken"
-        counts = Counter(
-            slot.owner(token) or NO_OWNER
+        owners = counted(
+            slot.owner(token)
             for slot, token in zip(self.slots, taken, strict=True)
             if token is not None
         )
-        each = [f"{owner} ({n})" if n > 1 else owner for owner, n in counts.items()]
-        if len(each) > MOST_OWNERS:
-            each[MOST_OWNERS:] = [f"{len(each) - MOST_OWNERS} others"]
-        return f"{name}: {all_}, by {', '.join(each)}"
+        return f"{name}: {all_}, by {owners}"
 
     def as_json(self) -> dict[str, Any]:
         slots = [slot.as_json() for slot in self.slots]
@@ -209,6 +217,15 @@ class Slots:
             "waiting": self.waiting,
             "slots": slots,
         }
+
+
+def counted(owners: Iterable[str | None]) -> str:
+    """Name the owners, each with how many it has; of many, the first."""
+    counts = Counter(owner or NO_OWNER for owner in owners)
+    each = [f"{owner} ({n})" if n > 1 else owner for owner, n in counts.items()]
+    if len(each) > MOST_OWNERS:
+        each[MOST_OWNERS:] = [f"{len(each) - MOST_OWNERS} others"]
+    return ", ".join(each)
 
 
 def _text(name: Resource) -> str:

@@ -19,12 +19,12 @@ from itertools import islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from .. import ReleaseStatus, Vote
-from .._core import has_quorum
+from .._core import has_quorum, is_foreign
 from .._options.keys import OWN, RESERVED, encode_slots, used_in
 from .._options.masters import Endpoint, parse_lists
 from .._options.scripts import INSPECT, with_prefix, with_tags
 from .._options.settings import TAKES_NO_LOCKS
-from .._reports.votes import MasterVote, holder_of
+from .._reports.votes import MasterVote, rows_of
 from . import CommandError, Status
 from .connection import Server, ServerError, need_redis_py, shards_of
 from .holding import Holding, Slots, lock_or_slots
@@ -77,8 +77,8 @@ exit status:
 _LIST = """\
 List the locks whose names match a pattern of Redis (*, ?, [ab]): who holds each, on
 how many masters, and for how long, as they are found. All keys of the type string are
-taken for locks, except fastredlock's own. Each master is asked for all of its keys
-(SCAN).
+taken for locks, except fastredlock's own; of those that are shared, it says how many
+read. Each master is asked for all of its keys (SCAN), twice.
 """
 _LIST_END = f"""\
 exit status:
@@ -142,7 +142,8 @@ def _print(holding: Holding | Slots) -> None:
         if vote.token_hash is not None:
             left = vote.remaining_ms or 0
             until = "no expiry" if left < 0 else f"{left / 1e3:.1f} s left"
-            shown = f"{vote.owner or '-'}  {vote.token_hash}  {until}"
+            how = "  reads" if vote.is_shared else ""
+            shown = f"{vote.owner or '-'}  {vote.token_hash}  {until}{how}"
         waiting = f"  {vote.waiting} waiting" if vote.waiting else ""
         print(f"  {vote.master}  {shown}{waiting}")
 
@@ -167,7 +168,7 @@ def break_(words: Sequence[str]) -> int:
         "--token-hash",
         metavar="H",
         help="break it only where this token holds it, as `who` shows it; else it is "
-        "asked for each token that a master has",
+        "asked for each token that a master has (of several readers, give one)",
     )
     parser.add_argument("--yes", action="store_true", help="do not ask")
     parser.add_masters()
@@ -191,12 +192,16 @@ def break_(words: Sequence[str]) -> int:
 
 
 def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
-    if token_hash is None:
-        return [*holding.tokens]
     if token_hash in holding.tokens:
         return [token_hash]
-    text = f"nothing was broken: no master has a token {token_hash}"
-    raise CommandError(text, Status.NOT_HELD)
+    reads = [rows[0].is_shared for rows in holding.tokens.values()]
+    if token_hash is not None:
+        text = f"no master has a token {token_hash}"
+    elif len(reads) > 1 and any(reads):
+        text = "several read it: give the token of one, by --token-hash"
+    else:
+        return [*holding.tokens]
+    raise CommandError(f"nothing was broken: {text}", Status.NOT_HELD)
 
 
 def _broken(locks: FastRedlock, name: str | bytes, token_hash: str) -> int:
@@ -363,17 +368,18 @@ class Scan:
             master.server.close()
 
     def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
-        votes: dict[str, MasterVote] = {}  # of a cluster, that of the key's node
+        votes: dict[str, list[MasterVote]] = {}  # of a cluster, that of the key's node
         for master, reply in zip(self._masters, replies, strict=True):
             which = master.name
             if isinstance(reply, list):
-                vote = Vote.GRANTED if reply[0] is None else Vote.TAKEN
-                voted = self._each[which]._replace(vote=vote)
-                votes[which] = holder_of(voted, *reply)
+                vote = Vote.GRANTED if len(reply) == 1 else Vote.TAKEN
+                votes[which] = rows_of(self._each[which]._replace(vote=vote), reply)
             else:
-                failed = self._each[which]._replace(vote=Vote.FAILED, text=str(reply))
-                votes.setdefault(which, failed)
-        return Holding(_text(name.removeprefix(self._prefix)), [*votes.values()])
+                vote = Vote.TAKEN if is_foreign(str(reply)) else Vote.FAILED
+                failed = self._each[which]._replace(vote=vote, text=str(reply))
+                votes.setdefault(which, [failed])
+        rows = [row for each in votes.values() for row in each]
+        return Holding(_text(name.removeprefix(self._prefix)), rows)
 
 
 def _shards(endpoint: Endpoint, prefix: bytes) -> list[_Master]:
@@ -396,6 +402,7 @@ class _Master:
         self.place = f" at {endpoint.name[8:]}" if endpoint.seeds else ""
         self.server = Server(endpoint)
         self._cursor = b""  # from the start
+        self._types = ["zset", "string"]  # of readers; of locks, which are the last
         source = with_tags(INSPECT) if endpoint.seeds else INSPECT
         inspect = with_prefix(source, prefix).replace(b"KEYS[1]", b"key")
         self._script = (
@@ -412,9 +419,12 @@ class _Master:
         """Return the names of one step; none after a failure, or the end."""
         if not self.has_more:
             return []
-        options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", "string")
+        options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", self._types[0])
         reply = self._ask("+scan", "SCAN", self._cursor or b"0", *options)
         self._cursor, names = reply or (b"0", [])
+        if self._cursor == b"0" and len(self._types) > 1:
+            del self._types[0]
+            self._cursor = b""
         return names
 
     def inspect(self, names: list[bytes]) -> list[object]:

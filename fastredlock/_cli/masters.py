@@ -15,9 +15,9 @@ from typing import Any
 from .._core import Client, Lists, are_neighbours, clients_in, has_quorum, lists_text
 from .._options.masters import Endpoint, lists_told, parse_lists
 from .._options.settings import TAKES_NO_LOCKS, checked_key_prefix
+from .._reports.votes import lives_ms
 from . import Status
 from .connection import Server, ServerError, need_redis_py, shards_of
-from .holding import NO_EXPIRY_MS
 from .locks import Scan
 from .parser import MASTERS_END, Parser, duration, given_options, new_locks
 from .quarantine import WELL, state
@@ -216,9 +216,8 @@ def left_from_before(options: dict[str, Any]) -> float | None:
         for holding in (each for step in scan.steps() for each in step):
             for vote in holding.votes:
                 token = vote.token_hash
-                if token and token != holding.holder and vote.only_in != "new":
-                    ms = vote.remaining_ms
-                    left = inf if ms == NO_EXPIRY_MS else (ms or 0) / 1e3
+                if token and token not in holding.holders and vote.only_in != "new":
+                    left = lives_ms(vote) / 1e3
                     known = looks[-1].setdefault((holding.resource, token), left)
                     looks[-1][holding.resource, token] = max(known, left)
         scan.close()

@@ -19,6 +19,7 @@ from .._core import (
 from .._options.functions import name_methods
 from .._options.keys import (
     PROBE,
+    SHARED,
     distinct,
     encode_resource,
     encode_resources,
@@ -40,11 +41,10 @@ from .._reports.stats import Stats
 from .._reports.votes import (
     Resource,
     connection_votes,
-    hash_of,
     holders_of,
     lingers,
     shown,
-    value_of,
+    tokens_of,
 )
 from .._steps import Steps
 from ..errors import LeaseLostError, QuorumUnreachableError
@@ -392,17 +392,16 @@ def breaking(
     driver, wanted = locks._driver, checked_hash(token_hash)
     inspected: Round = locks._inspection(resource)
     yield partial(driver.run, inspected)
-    for _, details, _ in inspected.votes():
-        token = value_of(details)
-        if token is not None and hash_of(token) == wanted:
-            break
-    else:
+    found = tokens_of(inspected)
+    if wanted not in found:
         return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN
+    token, is_shared = found[wanted]
     if lingers(token):  # it may be idle in its process: recall it first
         if lease := (yield partial(locks.acquire, resource, timeout=0, linger=0)):
             yield lease.release
         yield RECALLED
-    key = encode_resource(resource)  # without the key_prefix that `inspected` has
+    # Without the key_prefix that `inspected` has.
+    key = (SHARED if is_shared else encode_resource)(resource)
     held = driver.engine.new_adopted(key, token, inspected.terms)
     release = driver.engine.new_release(held, inspected.terms)
     release.needs_all = True

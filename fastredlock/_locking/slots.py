@@ -30,11 +30,9 @@ def holders_of_slots(
     All slots have one queue, so each shows how many wait for any of them.
     """
     *slots, queue = (holders_of(engine, round) for round in rounds)
+    waiting = {vote.master: vote.waiting for vote in queue}
     return tuple(
-        tuple(
-            vote._replace(waiting=of_all.waiting)
-            for vote, of_all in zip(votes, queue, strict=True)
-        )
+        tuple(vote._replace(waiting=waiting[vote.master]) for vote in votes)
         for votes in slots
     )
 

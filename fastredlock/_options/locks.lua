@@ -12,28 +12,33 @@ function extend()
   local held=redis.call("get",KEYS[1]) if held==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return held and 0 or 2 end
 end
 
--- The value of a key (of readers, the one that stays longest), in a form that cannot be
--- taken for a header of RESP, or fill memory: each line of it begins with "="; of a value
--- too long for a token its length is returned, behind "#". A key of another type is an
--- error, WRONGTYPE. If an ACL refuses STRLEN, GET does. Last, how many processes wait in
--- the queue at this master.
+-- A row {token, ms} of who holds the key, or of each that reads (of a thousand, those that
+-- stay longest); behind them, how many processes wait in the queue at this master. A token
+-- is in a form that cannot be taken for a header of RESP, or fill memory: each line of it
+-- begins with "=", the first one of a reader's with "&"; of a value too long for a token
+-- its length is returned, behind "#". A key of another type is an error, WRONGTYPE. If an
+-- ACL refuses STRLEN, GET does.
 function inspect()
-  local size = redis.pcall("strlen", KEYS[1])
-  local shown = false
-  if type(size) == "number" and size > 262144 then
-    shown = "#" .. size
-  else
-    local value = redis.pcall("get", KEYS[1])
-    if type(value) == "table" then
   --@ readers
-      if not are_readers() then return value end
-      value = latest(1)
+  local rows, size = {}, redis.pcall("strlen", KEYS[1])
+  local function add(mark, value, ms)
+    table.insert(rows, {mark .. string.gsub(value, "\n", "\n="), ms})
+  end
+  if type(size) == "table" and are_readers() then
+    local found = redis.call("zrange", KEYS[1], -1000, -1, "withscores")
+    local ahead = redis.call("pttl", KEYS[1]) - found[#found]
+    for i = 1, #found, 2 do
+      if found[i + 1] + ahead > 0 then add("&", found[i], found[i + 1] + ahead) end
     end
-    shown = value and "=" .. string.gsub(value, "\n", "\n=")
+  else
+    local is_long = type(size) == "number" and size > 262144
+    local value = is_long and size or redis.pcall("get", KEYS[1])
+    if type(value) == "table" then return value end
+    if value then add(is_long and "#" or "=", value, redis.call("pttl", KEYS[1])) end
   end
   local waiting = redis.pcall("zcount", "fastredlock:queue:" .. KEYS[1], "(-inf", "inf")
-  if type(waiting) ~= "number" then waiting = -1 end
-  return {shown, redis.call("pttl", KEYS[1]), waiting}
+  table.insert(rows, type(waiting) == "number" and waiting or -1)
+  return rows
 end
 
 -- Of several keys, all or nothing. Each looks at all keys before it changes the first,

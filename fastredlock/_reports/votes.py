@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
+from math import inf
 from time import gmtime, strftime, time
 from typing import Any, NamedTuple
 
@@ -30,7 +31,7 @@ LINGERS = "lingers: it may be idle there, and is given up when another asks"
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
 TIME_LENGTH = 11  # behind the owner: "~" and the second of the grant
-NO_EXPIRY_MS = -1  # PTTL
+NO_EXPIRY_MS, NO_KEY_MS = -1, -2  # PTTL
 GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that cannot tell
 NOT_AWAITED = "connected, not waited for: no quorum could answer"
 SHORT = {GONE_OR_TAKEN: GONE_OR_TAKEN, NOT_AWAITED: "not waited for"}
@@ -51,9 +52,10 @@ class MasterVote(NamedTuple):
     digits of the token's SHA-256; None if nobody holds the resource there, or if the
     value is no token: then `text` describes it), `remaining_ms` (-1 for a key without
     expiry, -2 for none), `waiting` (how many processes wait in turn, None where it is
-    not known), `owner` (which the holder gave, None where its token names none) and
+    not known), `owner` (which the holder gave, None where its token names none),
     `since` (s of Unix time, when it was granted by the clock of the holder's host; None
-    of other clients, older versions, and owners of more than 53 bytes).
+    of other clients, older versions, and owners of more than 53 bytes) and `is_shared`:
+    it is a reader, who shares the lock with those of the other rows of this master.
     """
 
     master: str
@@ -66,6 +68,7 @@ class MasterVote(NamedTuple):
     owner: str | None = None
     only_in: str | None = None
     since: int | None = None
+    is_shared: bool = False
 
     def __str__(self) -> str:
         after = "" if self.elapsed_ms is None else f" in {self.elapsed_ms:.1f} ms"
@@ -102,39 +105,55 @@ def masters_of(engine: Engine) -> list[MasterVote]:
 
 
 def electorate_of(votes: Sequence[MasterVote]) -> Electorate:
-    """Return who votes, from one vote of each master; there is one at least."""
-    old = sum((vote.only_in != "new") << index for index, vote in enumerate(votes))
-    new = sum((vote.only_in != "old") << index for index, vote in enumerate(votes))
-    return Electorate(len(votes), old, new)
+    """Return who votes, from the votes of each master; there is one at least."""
+    lists = {vote.master: vote.only_in for vote in votes}.values()
+    old = sum((only_in != "new") << index for index, only_in in enumerate(lists))
+    new = sum((only_in != "old") << index for index, only_in in enumerate(lists))
+    return Electorate(len(lists), old, new)
 
 
 def is_quorum(votes: Sequence[MasterVote], counts: Callable[[MasterVote], Any]) -> bool:
     """Return whether a quorum of masters has a vote that counts; not of no votes."""
-    return bool(votes) and has_quorum(map(counts, votes), electorate_of(votes))
+    counted = dict.fromkeys((vote.master for vote in votes), False)
+    counted |= {vote.master: True for vote in votes if counts(vote)}
+    return bool(votes) and has_quorum(counted.values(), electorate_of(votes))
+
+
+def quorum_left_ms(votes: Sequence[MasterVote], token_hash: str) -> float | None:
+    """Return for how long (ms) a quorum has this token; inf: without expiry.
+
+    None where no quorum has it.
+    """
+    left: dict[str, float | None] = dict.fromkeys(vote.master for vote in votes)
+    left |= {
+        vote.master: lives_ms(vote) for vote in votes if vote.token_hash == token_hash
+    }
+    return quorum_value([*left.values()], electorate_of(votes))
+
+
+def lives_ms(vote: MasterVote) -> float:
+    """Return for how long (ms) its key lives; inf: without expiry."""
+    return inf if vote.remaining_ms == NO_EXPIRY_MS else vote.remaining_ms or 0
 
 
 def holders_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
     return tuple(
-        holder_of(vote, *details) if isinstance(details, list) else vote
+        row
         for vote, (_, details, _) in zip(
             votes_of(engine, round), round.votes(), strict=True
         )
+        for row in rows_of(vote, details)
     )
 
 
-def holder_of(
-    vote: MasterVote, value: bytes | None, remaining_ms: int, waiting: int = -1
-) -> MasterVote:
-    """Read the reply of scripts.INSPECT: the lines of a value, or only its length."""
-    text, token_hash, owner, since = reading_of(value, remaining_ms == NO_EXPIRY_MS)
-    return vote._replace(
-        text=text,
-        token_hash=token_hash,
-        remaining_ms=remaining_ms,
-        waiting=None if waiting < 0 else waiting,
-        owner=owner,
-        since=since,
-    )
+def rows_of(vote: MasterVote, reply: object) -> list[MasterVote]:
+    """Return the vote for each row in a reply of scripts.INSPECT; one at least."""
+    if not isinstance(reply, list):
+        return [vote]
+    *rows, waiting = reply
+    vote = vote._replace(waiting=None if waiting < 0 else waiting)
+    free = vote._replace(remaining_ms=NO_KEY_MS)
+    return [row_of(vote, *row) for row in rows] or [free]
 
 
 def with_holders(
@@ -154,7 +173,7 @@ def holder_text(votes: Sequence[MasterVote]) -> str:
         same = [vote.token_hash == seen.token_hash for vote in votes]
         if seen.owner and has_quorum(same, electorate_of(votes)):
             since = "" if seen.since is None else f" since {in_utc(seen.since)}"
-            return f"{seen.owner} has held it{since}"
+            return f"{seen.owner} has {'read' if seen.is_shared else 'held'} it{since}"
     return ""
 
 
@@ -162,20 +181,19 @@ def in_utc(seconds: int) -> str:
     return strftime("%Y-%m-%dT%H:%M:%SZ", gmtime(seconds))
 
 
-def reading_of(
-    value: bytes | None, has_no_expiry: bool = False
-) -> tuple[str | None, str | None, str | None, int | None]:
-    """Return text, token hash, owner, time of a value as scripts.INSPECT gives it."""
-    if value is not None and value.startswith(b"#"):
-        size = value[1:].decode(errors="replace")
-        return f"a value of {size} bytes: no token", None, None, None
-    token = value_of([value])
+def row_of(vote: MasterVote, value: bytes, remaining_ms: int) -> MasterVote:
+    """Read a row of scripts.INSPECT: the lines of a value, or only its length."""
+    vote = vote._replace(remaining_ms=remaining_ms, is_shared=is_reader(value))
+    token = token_of(value)
     if token is None:
-        return None, None, None, None
+        size = value[1:].decode(errors="replace")
+        return vote._replace(text=f"a value of {size} bytes: no token")
+    has_no_expiry = remaining_ms == NO_EXPIRY_MS
     text = EMPTY if not token else setnx_text(token) if has_no_expiry else None
     if lingers(token):
         text = LINGERS
-    return text, hash_of(token), *owner_of(token)
+    owner, since = owner_of(token)
+    return vote._replace(text=text, token_hash=hash_of(token), owner=owner, since=since)
 
 
 def setnx_text(token: bytes) -> str | None:
@@ -189,13 +207,25 @@ def setnx_text(token: bytes) -> str | None:
     )
 
 
-def value_of(details: object) -> bytes | None:
-    """Return the token in a reply of scripts.INSPECT, None where there is none."""
-    value = details[0] if isinstance(details, list) else None
-    if value is None or value[:1] == b"#":
-        return None
-    token: bytes = value[1:].replace(b"\n=", b"\n")
-    return token
+def token_of(value: bytes) -> bytes | None:
+    """Return the token in a row of scripts.INSPECT, None of a value that is none."""
+    return None if value[:1] == b"#" else value[1:].replace(b"\n=", b"\n")
+
+
+def is_reader(value: bytes) -> bool:
+    return value[:1] == b"&"
+
+
+def tokens_of(inspected: Round) -> dict[str, tuple[bytes, bool]]:
+    """Return each token by its hash, and whether it is a reader's."""
+    values = [
+        value
+        for _, reply, _ in inspected.votes()
+        if isinstance(reply, list)
+        for value, _ in reply[:-1]
+    ]
+    tokens = [(token_of(value), is_reader(value)) for value in values]
+    return {hash_of(token): (token, reads) for token, reads in tokens if token}
 
 
 def quorum_value(

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from contextvars import ContextVar
 from functools import partial
-from math import inf
 from typing import Any, ClassVar, TypeVar
 from urllib.parse import parse_qs, urlsplit
 from weakref import WeakKeyDictionary, WeakSet, WeakValueDictionary, ref
@@ -29,13 +28,7 @@ from .._options.redis_py import (
 )
 from .._options.settings import CONFIG, DEFAULT_TTL, options_of_environment
 from .._reports.log import warn_once
-from .._reports.votes import (
-    NO_EXPIRY_MS,
-    electorate_of,
-    hash_of,
-    is_quorum,
-    quorum_value,
-)
+from .._reports.votes import hash_of, is_quorum, quorum_left_ms
 from .._steps import Steps
 
 L = TypeVar("L")
@@ -210,10 +203,7 @@ def left_ms(votes: Sequence[MasterVote], token: bytes) -> float | None:
 
     None where no majority has it: the lock is not this token's.
     """
-    ours = hash_of(token)
-    left = (vote.remaining_ms if vote.token_hash == ours else None for vote in votes)
-    have = [inf if ms == NO_EXPIRY_MS else ms for ms in left]
-    return quorum_value(have, electorate_of(votes))
+    return quorum_left_ms(votes, hash_of(token))
 
 
 def key_name(resource: Any) -> str | bytes:

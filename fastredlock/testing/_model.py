@@ -286,6 +286,7 @@ class Keyspace:
 
     def zremrangebyscore(self, key: bytes, low: bytes, high: Word) -> int:
         """ZREMRANGEBYSCORE key -inf high, and no other range."""
+        self.check_write(needs_memory=False)
         above = bisect_right(self._set(key).order, (float(high), b"\xff"))
         return self.zremrangebyrank(key, 0, above - 1) if above else 0
 
@@ -363,6 +364,11 @@ def runtime() -> tuple[Any, Callable[[bytes], Any]]:
     return lua, cache(lua.execute(COMPILE))
 
 
+def unfold(value: Any) -> Reply:
+    """Return what is in a script's table; a table in it, as a list of plain values."""
+    return value if isinstance(value, bytes | int) else [*value.values()]
+
+
 class Lua:
     """Run scripts of one server, which call its commands: these raise ReplyError.
 
@@ -400,7 +406,7 @@ class Lua:
             first, *values = reply
             if first is None:
                 raise ReplyError(b"-%b\r\n" % values[0])
-            return values
+            return [unfold(each) for each in values]
         return [] if reply is True else reply
 
 

@@ -26,7 +26,7 @@ from itertools import product
 cdef enum:
     REPLY_OF_SET             # OK: done; nil: refused, the key exists
     REPLY_OF_SCRIPT          # 1: done; 0: refused, and nothing was changed
-    REPLY_OF_INSPECT         # [nil, ms, n]: the key is free; [token, ms, n]: held
+    REPLY_OF_INSPECT         # [n]: the key is free; [[token, ms], ..., n]: held
     REPLY_OF_TAKE_TURN       # 1, 3: done; 0, 2: refused, 2: another waits longer
     REPLY_OF_NOTIFY          # 1, 2: done; 0, 3: refused; 2, 3: another was notified
     #                          ...of both, 5: done, 4: refused; the queue is elsewhere

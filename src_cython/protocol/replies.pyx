@@ -9,8 +9,8 @@
 #   REPLY_OF_EXTEND  2            GONE       nobody's: it counts as TAKEN
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
-#   REPLY_OF_INSPECT [nil, ms, n] GRANTED    the key is free there
-#   REPLY_OF_INSPECT [token, ms, n]  TAKEN   n: how many processes wait; may be missing
+#   REPLY_OF_INSPECT [n]          GRANTED    the key is free there; n processes wait
+#   REPLY_OF_INSPECT [[token, ms], ..., n]  TAKEN   a row of its holder, or each reader
 #   REPLY_OF_TAKE_TURN  1, 3, 5   GRANTED    5: and the queue is at the next master
 #   REPLY_OF_TAKE_TURN  0, 2, 4   TAKEN      2: somebody waits longer; 4: as 5
 #   REPLY_OF_NOTIFY     1, 2, 5   GRANTED    2: and another was notified; 5: too
@@ -184,6 +184,19 @@ cdef bint reply_is_numbers(object reply, Py_ssize_t count) noexcept:
     return True
 
 
+cdef bint reply_is_rows(object reply) noexcept:
+    cdef Py_ssize_t i
+    if type(reply) is not list or not <list>reply or type((<list>reply)[-1]) is not int:
+        return False
+    for i in range(len(<list>reply) - 1):
+        row = (<list>reply)[i]
+        if type(row) is not list or len(<list>row) != 2 or (
+            type((<list>row)[0]) is not bytes or type((<list>row)[1]) is not int
+        ):
+            return False
+    return True
+
+
 cdef int vote_of(int shape, object reply) noexcept:
     # `shape` is the reply's in the table of scripts.
     cdef const char *votes = b"------"      # from 0: Granted, Taken, or gone
@@ -215,12 +228,8 @@ cdef int vote_of(int shape, object reply) noexcept:
     elif shape == REPLY_OF_LOOK:
         if type(reply) is bytes:
             return VOTE_GRANTED
-    elif type(reply) is list and len(<list>reply) in (2, 3):
-        if type((<list>reply)[1]) is int and type((<list>reply)[-1]) is int:
-            if (<list>reply)[0] is None:
-                return VOTE_GRANTED
-            if type((<list>reply)[0]) is bytes:
-                return VOTE_TAKEN
+    elif reply_is_rows(reply):
+        return VOTE_GRANTED if len(<list>reply) == 1 else VOTE_TAKEN
     if type(reply) is int and 0 <= reply < 6 and votes[<int>reply] != c"-":
         return (
             VOTE_GRANTED if votes[<int>reply] == c"G"

@@ -243,6 +243,49 @@ def test_readers_behind_a_writer_when_it_gives_up_then_are_told(
     assert reading.release() is ReleaseStatus.RELEASED
 
 
+@pytest.mark.parametrize("ends", [0, 1])
+def test_holders_when_several_read_then_have_a_row_for_each_that_still_does(
+    ends: int, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """The last one to end has a row as well as the first."""
+    both = read(locks, ttl=10), read(make_locks(urls), ttl=20)
+    assert wait_until(lambda: len(locks.holders(KEY)) == 10)
+    rows = locks.holders(KEY)
+    assert [row.master for row in rows[::2]] == [row.master for row in rows[1::2]]
+    assert all(row.is_shared and row.vote is Vote.TAKEN for row in rows)
+    assert {row.token_hash for row in rows} == {each.token_hash for each in both}
+    both[ends].release()
+    assert wait_until(lambda: len(locks.holders(KEY)) == 5)
+    (left,) = {row.token_hash for row in locks.holders(KEY)}
+    assert left == both[not ends].token_hash
+
+
+def test_holders_when_a_reader_has_expired_then_have_no_row_of_it(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    dead, living = read(locks, ttl=0.5), read(make_locks(urls), ttl=10)
+    assert wait_until(lambda: all(each.zcard(KEY) == 2 for each in servers))
+    assert wait_until(lambda: len(locks.holders(KEY)) == 5)
+    assert not dead.is_valid
+    assert all(each.zcard(KEY) == 2 for each in servers)  # nobody has dropped it
+    assert {row.token_hash for row in locks.holders(KEY)} == {living.token_hash}
+
+
+def test_break_of_one_reader_then_leaves_the_others(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    stays, goes = read(locks, ttl=10), read(make_locks(urls), ttl=20)
+    assert wait_until(lambda: all(each.zcard(KEY) == 2 for each in servers))
+    status = locks.break_(KEY, token_hash=goes.token_hash)
+    assert status is ReleaseStatus.RELEASED
+    assert readers_at(servers) == [[stays.token]] * 5
+    assert all(each.pttl(KEY) <= 10_000 for each in servers)
+    assert locks.break_(KEY, token_hash=goes.token_hash) is ReleaseStatus.GONE
+    assert stays.extend() > 0
+    with pytest.raises(LeaseLostError):
+        goes.extend()
+
+
 @blocking
 def test_writer_when_it_is_inside_of_its_own_read_then_is_told_so(
     locks: FastRedlock,

@@ -87,8 +87,39 @@ def test_who_when_asked_for_json_then_has_numbers(
     assert told | {"remaining": 0, "masters": len(told["masters"])} == {
         **{"resource": KEY, "is_known": True, "is_held": True, "owner": "ann"},
         **{"token_hash": lease.token_hash, "remaining": 0, "waiting": 0, "masters": 3},
-        "queue": [],
+        **{"queue": [], "readers": 0},
     }
+
+
+def test_commands_when_several_read_then_show_each_and_break_the_one_that_is_named(
+    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers,
+) -> None:  # fmt: skip
+    each_of = locks, make_locks(urls[:3], owner="bob")
+    leases = [granted(own.acquire(KEY, shared=True, ttl=10)) for own in each_of]
+    wait_until(lambda: [each.zcard(KEY) for each in servers[:3]] == [2] * 3)
+    status, out, _ = call("who", KEY)
+    first, *each = out.splitlines()
+    assert (status, len(each)) == (0, 6)
+    assert first in {f"'{KEY}' is read by 2: {two}" for two in ("ann, bob", "bob, ann")}
+    assert {line.split()[2] for line in each} == {each.token_hash for each in leases}
+    assert all(line.endswith(" s left  reads") for line in each)
+    assert call("list").out == f"{first}\n"
+    (told,) = json.loads(call("list", "--json").out)["locks"]
+    assert (told["readers"], len(told["masters"])) == (2, 6)
+    status, _, err = call("break", "--yes", KEY)
+    assert (status, "give the token of one, by --token-hash" in err) == (1, True)
+    assert call("break", "--yes", "--token-hash", leases[0].token_hash, KEY).status == 0
+    assert [each.zrange(KEY, 0, -1) for each in servers[:3]] == [[leases[1].token]] * 3
+    assert (leases[1].extend() > 0, leases[1].release().name) == (True, "RELEASED")
+
+
+def test_list_when_a_sorted_set_is_no_readers_then_does_not_show_it(
+    call: Call, servers: Servers
+) -> None:
+    for server in servers[:3]:
+        server.zadd(KEY, {"job": 1.0})
+    assert call("list") == (0, "", "")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from tests.support.by_hand import START_NS, TERMS, TIME_REPLY, S, info, mark
 
 WALL_US = 1_800_000_000_000_000  # of the clock on the wall, at the start of a test
 T0 = START_NS + S
-FREE = b"*3\r\n_\r\n:-2\r\n:0\r\n"
+FREE = b"*1\r\n:0\r\n"
 RAISED = b":1\r\n"
 KEPT_MS = 86_400_000 + 3_600_000  # of a number, beyond its ttl
 TAKEN = NOT_OURS = b":0\r\n"  # by another

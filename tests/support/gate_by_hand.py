@@ -102,7 +102,7 @@ class Gate(ByHand):
         round = self.engine.new_round(int(Operation.INSPECT), b"-", b"-", TERMS)
         hand.submit(self.engine, round, self.now_ns)
         assert self.hear().endswith(b"$4\r\nTIME\r\n")
-        self.say(b"*3\r\n_\r\n:-2\r\n:0\r\n" + TIME)
+        self.say(b"*1\r\n:0\r\n" + TIME)
 
     def cut(self) -> None:
         hand.lost(self.engine, 0, "cut", self.now_ns)

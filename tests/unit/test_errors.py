@@ -191,6 +191,7 @@ def test_repr_of_what_knows_a_token_does_not_show_it() -> None:
 
 HOLDER = b"hunter2"
 TOLD = b"=hunter2"  # as the script tells it
+TOLD_ROW = [TOLD, 250]
 
 
 def opened(operation: Operation, votes: str = "", **made: Any) -> Round:
@@ -201,11 +202,11 @@ def opened(operation: Operation, votes: str = "", **made: Any) -> Round:
 
 
 def inspected(*replies: object) -> Round:
-    """Make a closed INSPECT round; a reply is nil or a token in lines, and ms."""
+    """Make a closed INSPECT round; a reply is rows of tokens in lines and ms."""
     round = opened(Operation.INSPECT)
     for master, reply in enumerate(replies):
         if isinstance(reply, list):
-            vote = Vote.GRANTED if reply[0] is None else Vote.TAKEN
+            vote = Vote.TAKEN if reply[:-1] else Vote.GRANTED
             round.on_vote(master, vote, reply, True, T0 + MS)
     round.on_deadline(T0 + 500 * MS)
     return round
@@ -290,7 +291,7 @@ def test_resources_are_shown_one_by_one_and_of_many_the_first(
 
 
 def test_holder_is_told_by_a_hash_of_its_token_and_what_is_left() -> None:
-    votes = holders_of(new_engine(), inspected([TOLD, 250], [TOLD, -1], None))
+    votes = holders_of(new_engine(), inspected([[TOLD, 250], 0], [[TOLD, -1], 0], None))
     expected = sha256(HOLDER).hexdigest()[:16]
     assert [(vote.token_hash, vote.remaining_ms) for vote in votes] == [
         (expected, 250),
@@ -300,5 +301,17 @@ def test_holder_is_told_by_a_hash_of_its_token_and_what_is_left() -> None:
     assert [vote.vote.name for vote in votes] == ["TAKEN", "TAKEN", "SILENT"]
     assert "hunter2" not in f"{votes} {describe_votes(votes)}"
     assert votes[0].text is None
-    (nobody, *_) = holders_of(new_engine(), inspected([None, -2]))
+    (nobody, *_) = holders_of(new_engine(), inspected([3]))
     assert (nobody.vote, nobody.token_hash) == (Vote.GRANTED, None)
+    assert (nobody.remaining_ms, nobody.waiting) == (-2, 3)
+
+
+def test_readers_of_a_lock_are_a_row_each_beside_one_another() -> None:
+    rows = [[b"&first", 250], [b"&line\n=two", 900], 1]
+    votes = holders_of(new_engine(), inspected(rows, [TOLD_ROW, 0]))
+    assert [vote.master[6] for vote in votes] == ["0", "0", "1", "2"]
+    assert [vote.remaining_ms for vote in votes] == [250, 900, 250, None]
+    assert [vote.is_shared for vote in votes] == [True, True, False, False]
+    hashes = [sha256(token).hexdigest()[:16] for token in (b"first", b"line\ntwo")]
+    assert [vote.token_hash for vote in votes[:2]] == hashes
+    assert [vote.waiting for vote in votes] == [1, 1, 0, None]

@@ -18,11 +18,12 @@ from tests.support.rounds import thorough
 
 ENGINE = new_engine()
 SHA1 = b"0123456789abcdef0123456789abcdef01234567"
+ROW = b"*2\r\n$2\r\nab\r\n:250\r\n"  # of INSPECT
 SCRIPT = Script(b"return 1", SHA1)
 KNOWN_SHA1 = {
     "RELEASE": b"79b954ef3863314d4ff2324b4a520053b6dcc018",
     "EXTEND": b"ed30988115d9849da791d33d434d0807403c478a",
-    "INSPECT": b"0901988d4ba66069dcb73eeb9f5bf9a71d257f45",
+    "INSPECT": b"9a2e437987dde712bca6d409de3fdec6ba10ce24",
     "ACQUIRE_ALL": b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e",
     "ACQUIRE_AGAIN": b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82",
     "EXTEND_ALL": b"f953ddacea73e35e48809243f7b16a62cab64b32",
@@ -172,11 +173,10 @@ OF_ALL, AT_GATE = {"is_of_all": True}, {"is_at_gate": True}
         (EXTEND, b":2\r\n", Vote.GONE),  # counts as taken
         (RELEASE, b":1\r\n", Vote.GRANTED),
         (RELEASE, b":0\r\n", Vote.TAKEN),
-        (INSPECT, b"*2\r\n$-1\r\n:-2\r\n", Vote.GRANTED),
-        (INSPECT, b"*2\r\n_\r\n:-2\r\n", Vote.GRANTED),
-        (INSPECT, b"*2\r\n$2\r\nab\r\n:250\r\n", Vote.TAKEN),
-        (INSPECT, b"*2\r\n$0\r\n\r\n:-1\r\n", Vote.TAKEN),
-        (INSPECT, b"*3\r\n$2\r\nab\r\n:250\r\n:4\r\n", Vote.TAKEN),
+        (INSPECT, b"*1\r\n:-1\r\n", Vote.GRANTED),
+        (INSPECT, b"*2\r\n" + ROW + b":4\r\n", Vote.TAKEN),
+        (INSPECT, b"*2\r\n*2\r\n$0\r\n\r\n:-1\r\n:0\r\n", Vote.TAKEN),
+        (INSPECT, b"*3\r\n" + ROW + ROW + b":4\r\n", Vote.TAKEN),
     ],
 )
 def test_reply_in_the_table_is_its_vote(
@@ -261,11 +261,14 @@ def test_error_reply_that_quotes_our_arguments_does_not_show_the_token() -> None
         *(b"#t\r\n", b"#f\r\n", b",1\r\n", b",0\r\n", b",1.5\r\n", b"(1\r\n"),
         *(b":3\r\n", b":-1\r\n", b"$1\r\n1\r\n", b"$1\r\n0\r\n", b"+ok\r\n"),
         *(b"+QUEUED\r\n", b"$3\r\nOK \r\n", b"*0\r\n", b"*1\r\n+OK\r\n"),
-        *(b"*1\r\n:1\r\n", b"*1\r\n$-1\r\n", b"*2\r\n:1\r\n:1\r\n"),
+        *(b"*1\r\n#t\r\n", b"*1\r\n$-1\r\n", b"*2\r\n:1\r\n:1\r\n"),
         b"*2\r\n$-1\r\n$1\r\nx\r\n",  # a nil alone does not make [nil, ms]
         *(b"*2\r\n-ERR no\r\n:1\r\n", b"*4\r\n$-1\r\n:1\r\n:1\r\n:1\r\n"),
         *(b"*2\r\n$1\r\na\r\n#t\r\n", b"*2\r\n$1\r\na\r\n$1\r\n1\r\n"),
         *(b"*2\r\n*1\r\n$1\r\na\r\n:1\r\n", b"~2\r\n:0\r\n:1\r\n"),
+        *(b"*2\r\n" + ROW + b"#t\r\n", b"*2\r\n" + ROW + ROW),
+        *(b"*2\r\n*2\r\n:1\r\n:1\r\n:1\r\n", b"*2\r\n$1\r\na\r\n:250\r\n"),
+        *(b"*2\r\n*2\r\n$1\r\na\r\n#t\r\n:1\r\n", b"*3\r\n" + ROW + b":1\r\n:1\r\n"),
         b"%1\r\n:0\r\n:1\r\n",
     ],
 )
@@ -287,8 +290,8 @@ def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> N
         b":0\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
         b":2\r\n": {EXTEND},
         b"*4\r\n:0\r\n:250\r\n:0\r\n:1\r\n": {ASK_TURN},
-        b"*2\r\n$-1\r\n:-2\r\n": {INSPECT},
-        b"*2\r\n$1\r\na\r\n:250\r\n": {INSPECT},
+        b"*1\r\n:0\r\n": {INSPECT},
+        b"*2\r\n" + ROW + b":0\r\n": {INSPECT},
     }
     for wire, operations in answers.items():
         vote, _ = vote_of_reply(operation, reply_of(wire))
