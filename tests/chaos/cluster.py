@@ -311,7 +311,7 @@ def main() -> int:
     with TemporaryDirectory() as name:
         backs = run(Path(name), given)
         windows, late = read(Path(name))
-    overlaps = len([*violations(windows)])
+    overlaps = len([*violations(each._replace(flags=0) for each in windows)])
     fences = [[each.flags for each in windows if each.resource == resource]
               for resource in range(1, RESOURCES, 2)]  # fmt: skip
     stuck = sum(numbers != sorted(set(numbers)) for numbers in fences)

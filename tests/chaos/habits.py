@@ -9,9 +9,9 @@ from .ledger import RESOURCES
 
 CALLS = (
     *("own", "acquire", "acquire", "acquire", "lock", "lock", "each", "all"),
-    *("slot", "slot", "semaphore"),
+    *("slot", "slot", "semaphore", "read", "read", "read"),
 )
-KEEPS = ("keep", "keep", "keep_lock", "keep_lock", "keep_semaphore")
+KEEPS = ("keep", "keep", "keep_read", "keep_lock", "keep_lock", "keep_semaphore")
 WORK = (0.0, 0.0, 0.001, 0.002, 0.005, 0.02)  # s
 HOT_WORK = (0.0, 0.0, 0.001)
 LONG_SHARE = 0.04

@@ -22,7 +22,7 @@ NUMBER = Struct("<q")
 RECORD = Struct(">qqqii")
 BEGIN = slice(8, 16)  # of a record, big-endian: its bytes have the order of the times
 CLOCK = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
-UPDATED, SPOILED = 1, 2
+UPDATED, SPOILED, READS = 1, 2, 4
 
 
 def now_ns() -> int:
@@ -73,9 +73,11 @@ class Hold:
     """
 
     def __init__(
-        self, ledger: Ledger, resources: tuple[int, ...], told: Callable[[], float]
-    ) -> None:
+        self, ledger: Ledger, resources: tuple[int, ...], told: Callable[[], float],
+        reads: bool = False,
+    ) -> None:  # fmt: skip
         self._ledger = ledger
+        self._flags = READS if reads else 0
         self._told = told
         self.valid_until_ns = 0  # the end that was told last
         self.renew()
@@ -105,8 +107,8 @@ class Hold:
     def end(self) -> None:
         """Count up where enough validity is left; the last thing is the release."""
         for resource, value in self._values:
-            flags = 0
-            if now_ns() + MARGIN * 1e9 < self.valid_until_ns:
+            flags = self._flags
+            if not flags and now_ns() + MARGIN * 1e9 < self.valid_until_ns:
                 self._ledger.write(resource, value + 1)
                 # Stopped just before the write: nobody but a fence could have helped.
                 is_late = now_ns() > self.valid_until_ns
@@ -120,19 +122,22 @@ class Hold:
 def violations(windows: Iterable[Window]) -> Iterator[tuple[Window, Window]]:
     """Yield each window that begins inside an earlier one, with that one.
 
-    `windows` come in the order of their beginnings; one is kept for each resource. A
-    window without length holds nothing.
+    But for two of readers. `windows` come in the order of their beginnings; one of
+    readers and one of others is kept for each resource. A window without length holds
+    nothing.
     """
-    last: dict[int, Window] = {}
+    last: dict[tuple[int, int], Window] = {}
     for window in windows:
         if window.end_ns <= window.begin_ns:
             continue
-        before = last.get(window.resource)
-        if before is not None and window.begin_ns < before.end_ns:
-            yield before, window
-            if window.end_ns <= before.end_ns:
-                continue
-        last[window.resource] = window
+        reads = window.flags & READS
+        for each in (0,) if reads else (0, READS):
+            before = last.get((window.resource, each))
+            if before is not None and window.begin_ns < before.end_ns:
+                yield before, window
+        ours = last.setdefault((window.resource, reads), window)
+        if ours.end_ns < window.end_ns:
+            last[window.resource, reads] = window
 
 
 def windows_in(folder: Path) -> Iterator[Window]:

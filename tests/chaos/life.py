@@ -54,6 +54,8 @@ class Life:
         self._ledger = ledger
         self._report = report
         self._habits = Habits(name)
+        # Readers have no tokens of the caller's.
+        self._may_read = locks._driver.settings.token_source is not None
         self._mine = f"own:{name}"
         self._held: list[Any] = []
 
@@ -104,9 +106,18 @@ class Life:
         lease = await self._waited_for(wanted.name, permits=wanted.permits)
         return lease is not None and await self._use(lease, wanted.number(lease.slot))
 
-    async def _keep(self) -> bool:
+    async def _read(self) -> bool:
+        resource = self._habits.wanted()
+        lease = await self._waited_for(name_of(resource), shared=self._may_read)
+        return lease is not None and await self._use(lease, resource)
+
+    async def _keep_read(self) -> bool:
+        return await self._keep(shared=self._may_read)
+
+    async def _keep(self, **options: Any) -> bool:
         resource, told = self._habits.resource(), self._on_lost()
-        lease = await self._waited_for(name_of(resource), keep_alive=True, on_lost=told)
+        options |= {"keep_alive": True, "on_lost": told}
+        lease = await self._waited_for(name_of(resource), **options)
         if lease is None:
             return False
         self._held = [lease]
@@ -147,10 +158,11 @@ class Life:
     async def _each(self) -> bool:
         resources = self._habits.several(12)
         names = [name_of(each) for each in resources]
-        leases = await self._timed(0, self._locks.acquire_each, names)
+        shared = self._may_read and self._habits.extends()
+        leases = await self._timed(0, self._locks.acquire_each, names, shared=shared)
         self._held = [lease for lease in leases if lease is not None]
         holds = [
-            Hold(self._ledger, (resource,), lease.remaining)
+            self._hold(lease, resource)
             for resource, lease in zip(resources, leases, strict=True)
             if lease is not None
         ]
@@ -198,8 +210,12 @@ class Life:
                 await self._work_while_kept(lease, number(lease), told)
         return True
 
+    def _hold(self, lease: Any, *resources: int) -> Hold:
+        reads = lease._round.is_shared
+        return Hold(self._ledger, resources, lease.remaining, reads)
+
     async def _work(self, lease: Any, *resources: int) -> None:
-        hold, work = Hold(self._ledger, resources, lease.remaining), self._habits.work()
+        hold, work = self._hold(lease, *resources), self._habits.work()
         await call(self._sleep, work)
         if self._habits.extends():
             try:
@@ -211,7 +227,7 @@ class Life:
         hold.end()
 
     async def _work_while_kept(self, lease: Any, resource: int, told: Told) -> None:
-        hold = told.hold = Hold(self._ledger, (resource,), lease.remaining)
+        hold = told.hold = self._hold(lease, resource)
         ends = time.monotonic() + self._habits.kept_work()
         try:  # a task is cancelled in here where the lease is lost
             while time.monotonic() < ends and not hold.look(lease.lost.is_set):

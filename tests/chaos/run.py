@@ -14,7 +14,16 @@ from fastredlock.testing import LocalMasters
 
 from .clients import TTL
 from .habits import SLOTS
-from .ledger import RESOURCES, SPOILED, UPDATED, Ledger, Window, violations, windows_in
+from .ledger import (
+    READS,
+    RESOURCES,
+    SPOILED,
+    UPDATED,
+    Ledger,
+    Window,
+    violations,
+    windows_in,
+)
 from .population import Population
 from .schedule import MASTERS, Fault, Options, draw_schedule
 from .servers import Servers, Standing, is_overlong
@@ -31,10 +40,11 @@ NOTED = ("stall", "late", "error", "left")
 # another key prevented. Losses are of leases that are kept; late of these, told after
 # the end of the validity. Spoiled: resources whose number is not judged (see Hold.end).
 # Handed on and lingered: without a round, in processes that ended in good order.
+# Reads: windows of readers.
 COLUMNS = (
     *("violations", "lost_updates", "left", "orphans", "overlong", "blocked"),
     *("stalls", "errors", "hung", "faults", "processes", "losses", "late", "spoiled"),
-    *("handed_on", "lingered"),
+    *("handed_on", "lingered", "reads"),
 )
 BREAKING = ("violations", "lost_updates", "orphans", "overlong", "hung")
 
@@ -162,14 +172,15 @@ def count(
 ) -> Figures:  # fmt: skip
     updates: Counter[int] = Counter()
     spoiled: set[int] = set()
-    leases = 0
+    leases = reads = 0
     # A peer has no clock to tell its caller.
     stops = {} if client == "fastredlock" else population.stopped
 
     def counted() -> Iterator[Window]:
-        nonlocal leases
+        nonlocal leases, reads
         for window in windows_in(folder):
             leases += 1
+            reads += bool(window.flags & READS)
             updates[window.resource] += bool(window.flags & UPDATED)
             if window.flags & SPOILED:
                 spoiled.add(window.resource)
@@ -201,6 +212,7 @@ def count(
         *(population.hung, faults, population.generations),
         *(len(said["lost"]), len(said["late"]), len(spoiled)),
         *(sum(map(int, said[kind])) for kind in ("handed_on", "lingered")),
+        reads,
     )
     notes = tuple([*overlaps, *told][:100])
     return Figures(

@@ -86,11 +86,13 @@ class Servers:
                 for name in names:
                     asked.get(name)
                     asked.pttl(name)
-                said = asked.execute()
+                    asked.zrangebyscore(name, time.time() * 1000, "inf")
+                said = asked.execute(raise_on_error=False)
                 for at, name in enumerate(names):
-                    token, left_ms = said[2 * at : 2 * at + 2]
-                    if token is not None:
-                        found.append(Standing(i, name, token, left_ms))
+                    token, left_ms, readers = said[3 * at : 3 * at + 3]
+                    tokens = [token] if isinstance(token, bytes) else readers
+                    if isinstance(tokens, list):
+                        found += [Standing(i, name, each, left_ms) for each in tokens]
         return found
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from .ledger import Hold, Ledger, Window, violations, windows_in
+from .ledger import READS, Hold, Ledger, Window, violations, windows_in
 from .report import Report, Told
 from .run import Run, reports_of, run
 from .schedule import RESTARTED_AFTER, Fault, Options, draw_schedule
@@ -46,13 +46,17 @@ def test_windows_when_drawn_at_random_then_are_judged_as_by_comparing_all_pairs(
     drawn = random.Random(SEED)
     for _ in range(300):
         spans = [(drawn.randrange(2), drawn.randrange(200)) for _ in range(8)]
-        drawn_windows = windows_in_order(
-            *((r, at, at + drawn.randrange(20)) for r, at in spans)
-        )
+        drawn_windows = [
+            window._replace(flags=drawn.choice((0, READS)))
+            for window in windows_in_order(
+                *((r, at, at + drawn.randrange(20)) for r, at in spans)
+            )
+        ]
         overlaps = [
             (a, b)
             for a, b in combinations(drawn_windows, 2)
             if a.resource == b.resource
+            and not a.flags & b.flags
             and max(a.begin_ns, b.begin_ns) < min(a.end_ns, b.end_ns)
         ]
         assert bool(list(violations(drawn_windows))) == bool(overlaps), drawn_windows
@@ -113,3 +117,4 @@ def test_exclusion_when_masters_fail_by_schedule_then_is_never_violated(
     figures = run("fastredlock", 4, SEED, Options(restarts_at_once))
     assert not figures.is_broken, (figures.counts, figures.notes)
     assert figures.counts["faults"] > 5
+    assert figures.counts["reads"] > 0
