@@ -80,20 +80,6 @@ def test_lease_when_nobody_refers_to_it_then_is_not_renewed_any_more(
     assert driver != "blocking" or wait_until(lambda: keepers() == 0)
 
 
-def test_thread_when_nothing_is_kept_then_is_none(urls: list[str]) -> None:
-    assert wait_until(lambda: keepers() == 0, within=20)  # those of other tests
-    with FastRedlock(urls) as locks:
-        with locks.lock(KEY):
-            assert keepers() == 0
-        with locks.lock(KEY, ttl=TTL, keep_alive=True):
-            leases = [locks.acquire(f"{KEY}{i}", keep_alive=True) for i in range(5)]
-            assert wait_until(lambda: keepers() == 1)
-            locks.release_each(leases)
-        assert wait_until(lambda: keepers() == 0, within=20)
-        with locks.lock(KEY, ttl=TTL, keep_alive=True) as lease:
-            assert not lease.lost.wait(BEYOND)
-
-
 @pytest.mark.parametrize("how", ["close", "drop", "hold", "forget", "forget at once"])
 def test_threads_when_clients_are_made_per_call_then_end_with_the_last_release(
     urls: list[str], how: str
@@ -195,6 +181,16 @@ def test_wait_when_the_lease_is_not_kept_then_ends_with_its_validity(
     lease = granted(locks.acquire(KEY, ttl=0.3, keep_alive=True))
     lease.keep_alive(False)
     assert lease.lost.wait(2)
+
+
+def test_client_when_it_is_closed_then_nothing_is_renewed_and_the_loss_is_told(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    told, locks = Told(), make_locks(urls, ttl=0.4)
+    lease = granted(locks.acquire(KEY, keep_alive=True, on_lost=told))
+    locks.close()
+    assert lease.lost.wait(2)
+    assert wait_until(lambda: told.calls)
 
 
 # ---- foreign code

@@ -5,16 +5,14 @@ text shows a password.
 from __future__ import annotations
 
 import logging
-from typing import Any
 
 import pytest
-import redis
 
 from fastredlock import FastRedlock, QuorumUnreachableError, ReleaseStatus
 from fastredlock.testing import LocalMasters
 from tests.support.calls import granted, reason
 from tests.support.fake_server import HTTP_REFUSAL, Stranger
-from tests.support.fixtures import MakeLocks, Raw
+from tests.support.fixtures import MakeLocks
 from tests.support.keys import KEY
 from tests.support.local_servers import PROGRAMS
 
@@ -31,15 +29,6 @@ def assert_works(locks: FastRedlock) -> None:
     lease = granted(locks.acquire(KEY, timeout=0))
     assert lease.extend(5) > 0
     assert lease.release() is ReleaseStatus.RELEASED
-
-
-def our_connection(server: redis.Redis) -> dict[str, Any]:
-    """Return how the server sees the connection of a FastRedlock."""
-    found = [
-        each for each in server.client_list() if each["name"].startswith("fastredlock")
-    ]
-    assert len(found) == 1
-    return found[0]
 
 
 # --- passwords and users --------------------------------------------------------------
@@ -74,18 +63,6 @@ def test_password_when_anything_fails_then_is_in_no_message_repr_or_log(
     told += [str(refused.value), caplog.text, repr(raised.value.votes)]
     assert SECRET not in "\n".join(told)
     assert "WRONGPASS" in told[0]
-
-
-@pytest.mark.parametrize(("options", "resp"), [((), "3"), (NO_HELLO, "2")])
-def test_connection_when_opened_then_speaks_the_latest_resp_under_our_name(
-    make_locks: MakeLocks, raw: Raw, options: tuple[str, ...], resp: str
-) -> None:
-    with LocalMasters(1, options=options) as masters:
-        assert_works(make_locks(masters.urls))
-        found = our_connection(raw(masters.urls[0]))
-        if "resp" not in found:
-            pytest.skip("this server is too old to tell the protocol (Redis < 7)")
-        assert found["resp"] == resp
 
 
 # --- addresses ------------------------------------------------------------------------

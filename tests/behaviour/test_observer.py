@@ -7,6 +7,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
 from types import SimpleNamespace
 from typing import Any
 
@@ -31,6 +32,7 @@ from tests.support.keys import KEY, NOBODY, set_all, values
 from tests.support.loop_calls import taken
 from tests.support.masters import stop
 from tests.support.noted import Noted, handled
+from tests.support.processes import Fork
 from tests.support.waiting import SLACK, settled, turn, until, wait_until
 
 RELEASED, GONE, UNKNOWN = ReleaseStatus
@@ -281,6 +283,25 @@ def test_call_when_it_is_cancelled_then_tells_nothing(
             assert noted.events == []
 
     run_on(kind, body())
+
+
+@blocking
+def test_forked_child_when_it_releases_its_parents_lease_then_tells_nothing(
+    observed: FastRedlock, noted: Noted
+) -> None:
+    lease = granted(observed.acquire(KEY))
+    noted.clear()
+
+    def leave() -> list[str]:
+        with suppress(LeaseLostError):
+            lease.__exit__(None, None, None)
+        with observed.lock("child"):
+            pass
+        return noted.events
+
+    assert Fork(leave).result() == BLOCK
+    assert lease.release() is RELEASED
+    assert noted.events == ["margin", "released"]
 
 
 # ---- counters

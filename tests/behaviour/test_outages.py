@@ -27,7 +27,7 @@ from tests.support.keys import (
     settled_values,
     sizes,
 )
-from tests.support.masters import pause, stop
+from tests.support.masters import stop
 from tests.support.waiting import stopwatch, wait_until
 
 REFUSED = (Vote.FAILED, "connection refused")
@@ -101,19 +101,6 @@ def test_acquire_when_three_of_five_are_stopped_then_names_them_and_leaves_no_ke
         assert told.count("FAILED (connection refused)") == 3
     servers = [raw(masters.urls[i]) for i in others]
     assert settled_values(servers, NOBODY[:2]) == NOBODY[:2]
-
-
-# --- frozen ---------------------------------------------------------------------------
-
-
-def test_first_acquire_when_a_minority_is_paused_then_does_not_wait_for_it(
-    masters: LocalMasters, make_locks: MakeLocks
-) -> None:
-    pause(masters, 2)
-    locks = make_locks(masters.urls, ttl=100, connect_timeout=10)
-    with stopwatch() as elapsed:
-        assert locks.acquire(KEY)
-    assert elapsed() < 3
 
 
 # --- connections that servers cut: the round under way goes on over the next ones -----

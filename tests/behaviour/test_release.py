@@ -58,16 +58,6 @@ def test_validity_when_taken_is_ttl_less_drift_counted_from_the_first_write(
     assert lease.ttl == 8
 
 
-def test_lease_without_expiry_stands_until_it_is_released(
-    locks: FastRedlock, servers: Servers
-) -> None:
-    lease = granted(locks.acquire(KEY, ttl=NO_EXPIRY))
-    assert [server.ttl(KEY) for server in servers] == [-1] * 5
-    assert lease.remaining() > 900_000_000
-    assert lease.release() is RELEASED
-    assert settled_values(servers, NOBODY) == NOBODY
-
-
 @blocking
 @pytest.mark.parametrize(
     "take",

@@ -408,3 +408,21 @@ def test_turn_when_the_key_was_set_and_given_back_then_its_caller_keeps_its_plac
         server.delete(KEY)  # a quorum refused: the round is rolled back
     assert run(scripts.TAKE_TURN, "token", 30_000, "ours", 1_000_000, -1) == 2
     server.delete(queue_key(), "fastredlock:turn:" + KEY)
+
+
+def test_own_release_script_when_others_wait_then_they_poll_and_get_it(
+    make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    ours = (
+        b'if redis.call("get",KEYS[1])==ARGV[1] then '
+        b'return redis.call("unlink",KEYS[1]) else return 0 end'
+    )
+    locks = connected(make_locks(urls, release_script=ours))
+    lease = granted(locks.acquire(KEY))
+    with Waiters() as waiters:
+        waiters.start(lambda: waiters.take("poller", locks, timeout=5))
+        assert wait_until(lambda: locks.stats().taken >= 2)
+        lease.release()
+    assert waiters.served == ["poller"]
+    assert counter(locks, "waits") == 0
+    assert not any(server.exists(queue_key()) for server in servers)

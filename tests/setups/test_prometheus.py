@@ -13,14 +13,13 @@ from prometheus_client import CollectorRegistry, generate_latest, start_http_ser
 from prometheus_client.openmetrics import exposition, parser
 from prometheus_client.parser import text_string_to_metric_families
 
-from fastredlock import FastRedlock, QuorumUnreachableError
+from fastredlock import FastRedlock
 from fastredlock.prometheus import Collector
 from fastredlock.testing import LocalMasters
 from tests.support.awaited import DRIVERS
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
 from tests.support.keys import KEY, set_all
-from tests.support.masters import pause, resume
 from tests.support.processes import run_to_its_end
 from tests.support.waiting import wait_until
 
@@ -98,30 +97,6 @@ def test_scrape_when_locks_were_used_then_has_their_times_and_outcomes(
     kinds = {name: family.type for name, family in found.families.items()}
     assert kinds["fastredlock_wait_seconds"] == "histogram"
     assert kinds["fastredlock_master_failures"] == "counter"
-
-
-def test_scrape_when_masters_fail_then_says_which(
-    make_locks: MakeLocks, masters: LocalMasters, registry: CollectorRegistry
-) -> None:
-    locks = connected(make_locks(masters.urls, observer=Collector(registry), **QUICK))
-    names = [each.master for each in locks.health()]
-    before = read(registry)
-    assert [before("master_connects_total", master=name) for name in names] == [1] * 5
-    failures = [before("master_failures_total", master=n, kind="failed") for n in names]
-    assert failures == [0] * 5
-    pause(masters, 1)
-    masters.stop(1)
-    masters.stop(2)
-    with pytest.raises(QuorumUnreachableError):
-        locks.acquire(KEY, timeout=0)
-    found = read(registry)
-    assert found("master_failures_total", master=names[0], kind="silent") >= 1
-    assert found("master_failures_total", master=names[1], kind="failed") >= 1
-    assert found("master_failures_total", master=names[3], kind="failed") == 0
-    assert found("master_losses_total", master=names[1]) >= 1
-    assert found("master_answers_total", master=names[3]) >= 1
-    assert found("acquires_total", outcome="unreachable") == 1
-    resume(masters, 1)
 
 
 @blocking

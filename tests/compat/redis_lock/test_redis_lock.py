@@ -115,14 +115,6 @@ def test_lock_is_acquired_once(face: Face) -> None:
         lock.acquire()
 
 
-def test_lock_that_was_reset_by_another_can_be_acquired_again(face: Face) -> None:
-    lock = face.lock()
-    lock.acquire()
-    face.lock().reset()
-    assert lock.acquire(blocking=False) is True
-    lock.release()
-
-
 @pytest.mark.parametrize(
     ("options", "arguments", "error", "message"),
     [
