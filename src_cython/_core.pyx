@@ -54,8 +54,7 @@ include "master/replies.pyx"            # bytes -> replies -> votes, pushes, num
 include "drivers/awaiting.pyx"          # what a task awaits: a round, a delay
 include "drivers/leader.pyx"            # threads that share an engine; greenlets
 
-include "engine/masters.pyx"            # rounds, connections, given tokens, numbers
-include "engine/sending.pyx"            # what is sent: the last stage
+include "engine/sending.pyx"            # connections, and what is sent: the last stage
 
 include "waiting/gate.pyx"              # the master that keeps a queue: asked, answers
 include "waiting/idle.pyx"              # keys that are idle in this process

@@ -16,7 +16,7 @@ cdef int64_t clock_ns() noexcept nogil:
 
 
 cdef int64_t wall_ns() noexcept nogil:
-    # For numbers of grants (engine/masters) and in tokens: no decision takes it.
+    # For numbers of grants (round/fencing) and in tokens: no decision takes it.
     cdef timespec now
     clock_gettime(CLOCK_REALTIME, &now)
     return <int64_t>now.tv_sec * NS_PER_S + now.tv_nsec

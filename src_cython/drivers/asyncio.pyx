@@ -115,10 +115,10 @@ cdef class AsyncioDriver:
         work_check(work)
         engine_withdraw_work(self.engine, work, clock_ns())
         if not self.is_over():
-            if self.engine.is_closed and engine_is_connected_or_deferring(self.engine):
+            if self.engine.is_closed and connections_are_left(self.engine):
                 asyncio_join_again(self)
-                engine_open_due(self.engine, True, clock_ns())
-            engine_open_deferred(self.engine, clock_ns())
+                connections_open_due(self.engine, True, clock_ns())
+            connections_open_deferred(self.engine, clock_ns())
             asyncio_flush(self)
         elif self.generation == current_generation:
             # A task that its loop left behind is collected, by any thread: with the
@@ -212,7 +212,7 @@ cdef class AsyncioDriver:
 
     def awaits_replies(self):
         """Whether commands are in flight."""
-        return engine_awaits_replies(self.engine)
+        return connections_await_replies(self.engine)
 
     def refuse(self, int64_t timeout_ns):
         """Take nothing but releases from now on; acquires under way end UNREACHABLE,
@@ -365,13 +365,11 @@ cdef int asyncio_forget_connections(Engine self) except -1:
         link_forget_loop(self.links[i])
     idle_watch(self.idle, None)
     engine_end_idle(self, now_ns)
-    if engine_awaits_replies(self):
+    if connections_await_replies(self):
         blocking_flush(self)
         blocking_drain(self, drain_until(self, now_ns + UNDO_NS))
-    engine_forget_connections(self, now_ns, "its event loop was closed")
-    waiting = [
-        *self.admissions, *self.closed, *self.held, *self.opened, *self.to_send
-    ]
+    connections_forget(self, now_ns, "its event loop was closed")
+    waiting = engine_left(self)
     for queue in self.queues.by_resource.values():
         waiting += (<WaitQueue>queue).rounds
     kept = [(<Round>each).waiter for each in waiting]      # the last references

@@ -24,14 +24,14 @@ cdef int blocking_take_follower(Engine self, Follower follower) except -1:
         engine_begin_close(self)
     elif follower.asks == FOLLOWER_WITHDRAW:
         engine_withdraw_work(self, follower.work, clock_ns())
-        engine_open_deferred(self, clock_ns())
+        connections_open_deferred(self, clock_ns())
         follower.drain = drain_of(
             self, False, engine_quiet_ns(self, work_timeout_ns(follower.work)),
             clock_ns() + UNDO_NS,
         )
     elif follower.asks == FOLLOWER_END:
         engine_end_idle(self, clock_ns())
-        engine_open_deferred_at_end(self, clock_ns())
+        connections_open_at_end(self, clock_ns())
         follower.drain = drain_of(      # a leader's work may go on for ever
             self, self.leadership.leading is None, engine_quiet_ns(self, QUIET_NS),
             clock_ns() + follower.timeout_ns,
@@ -72,7 +72,7 @@ cdef bint blocking_step(
     if self.leadership.waker.has_followers:
         blocking_take_followers(self)
     if self.closed or self.is_closed and not (
-        was_closed and engine_is_connected_or_deferring(self)
+        was_closed and connections_are_left(self)
     ):
         limit_ns = 0      # just now, by one of these followers; or nothing will come
     engine_before_write(self)
@@ -210,7 +210,7 @@ cdef int blocking_drain_undo(Engine self, object work) except -1:
     # The replies to the releases of work that was given up just now.
     if self.leadership.depth > 1:
         return 0
-    engine_open_deferred(self, clock_ns())
+    connections_open_deferred(self, clock_ns())
     return blocking_drain(self, drain_of(
         self, False, engine_quiet_ns(self, work_timeout_ns(work)), clock_ns() + UNDO_NS
     ))
@@ -218,7 +218,7 @@ cdef int blocking_drain_undo(Engine self, object work) except -1:
 
 cdef int blocking_drain_all(Engine self, Drain drain) except -1:
     # All commands in flight, at the end of an engine: its caller has it to itself.
-    if engine_open_deferred_at_end(self, clock_ns()) or engine_awaits_replies(self):
+    if connections_open_at_end(self, clock_ns()) or connections_await_replies(self):
         blocking_flush(self)
         return blocking_drain(self, drain)
 
@@ -244,10 +244,10 @@ cdef int blocking_end_close(Engine self, int64_t timeout_ns) except -1:
 cdef int blocking_close_again(Engine self) except -1:
     # A release that comes after close() opens connections of its own, and closes them.
     cdef int64_t now_ns = clock_ns()
-    if not engine_is_connected_or_deferring(self):
+    if not connections_are_left(self):
         return 0
     try:
-        engine_open_due(self, True, now_ns)
+        connections_open_due(self, True, now_ns)
         blocking_drain(self, drain_until(self, now_ns + OPEN_AGAIN_NS))
     finally:
         engine_disconnect(self)
@@ -274,7 +274,7 @@ cdef bint blocking_take_over(Engine self) except -1:
     if not is_whole:
         self.has_batch = False
         self.due.at_ns = NEVER_NS
-        engine_forget_connections(self, now_ns, "its thread was stopped")
+        connections_forget(self, now_ns, "its thread was stopped")
     engine_end_acquires(self, "the interpreter ends", now_ns)
     return True
 

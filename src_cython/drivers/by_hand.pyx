@@ -56,8 +56,7 @@ def by_hand_take_events(
     engine_on_time(engine, now_ns, quiet)
     if engine.idle.were_any:
         idle_check(engine, now_ns)
-    if engine_has_left(engine):
-        engine_finish(engine, now_ns)
+    engine_finish(engine, now_ns)
 
 
 def by_hand_engine(Engine engine not None):
@@ -153,13 +152,13 @@ def by_hand_awaits_replies(Engine engine not None):
             connection_is_to_retry(connection)
         ):
             return True
-    return engine_awaits_replies(engine)
+    return connections_await_replies(engine)
 
 
 def by_hand_end_close(Engine engine not None, int64_t now_ns):
     """As the end of blocking_shut_down: the connections are gone, all rounds end."""
     engine.is_draining = False
-    engine_forget_connections(engine, now_ns)
+    connections_forget(engine, now_ns)
     engine_finish(engine, now_ns)
 
 

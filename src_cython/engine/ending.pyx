@@ -197,7 +197,7 @@ cdef int engine_end_acquires(Engine self, str reason, int64_t now_ns) except -1:
             for each in (<Batch>batch).rounds:
                 engine_roll_back(self, <Round>each, now_ns)
         sending_all(self, now_ns)
-        engine_open_deferred_at_end(self, now_ns)
+        connections_open_at_end(self, now_ns)
     finally:
         pass_end(collects)
 
@@ -238,7 +238,7 @@ cdef int engine_disconnect(Engine self) except -1:
     cdef Connection connection
     cdef bint collects = pass_begin()
     try:
-        engine_forget_connections(self, clock_ns())
+        connections_forget(self, clock_ns())
         engine_finish(self, clock_ns())
         for connection in self.connections:
             deferred_take(connection.in_flight)

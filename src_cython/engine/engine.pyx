@@ -2,6 +2,77 @@
 #
 # The class comes after all that its methods call; its fields are those of the stages.
 
+# --- keys -----------------------------------------------------------------------------
+# What a caller names, as the masters know it: a round of it, and what is known of it.
+
+
+cdef inline object engine_keys(Engine self, object keys):
+    # What the caller names, as the masters know it.
+    cdef bint is_semaphore = type(keys) is Permits
+    if is_semaphore:
+        keys = (<Permits>keys).name
+    elif type(keys) is Shared:
+        keys = (<Shared>keys).name
+    # With tokens of the caller it may be the name of another library's lock.
+    if self.has_slots and (is_semaphore or self.token_uses is None):
+        keys = routes_name(keys) if type(keys) is bytes else (
+            tuple(sorted([routes_name(key) for key in keys]))
+        )
+    if self.key_prefix is not None and type(keys) is tuple:      # sorted as before
+        keys = tuple([self.key_prefix + <bytes?>key for key in keys])
+    elif self.key_prefix is not None:
+        keys = self.key_prefix + <bytes?>keys
+    if self.has_slots:
+        refusal = routes_refusal(keys)
+        if refusal is not None:
+            raise self.key_error(refusal)
+    return keys
+
+
+cdef Round engine_new_round(
+    Engine self, int operation, object keys, bytes token, Terms terms
+):
+    cdef Round round
+    name = key = engine_keys(self, keys)
+    if type(name) is tuple:
+        check_keys(name)
+        if operation == OPERATION_INSPECT:
+            raise ValueError("keys are inspected one by one")
+        key = name[0]
+    elif terms.idle_ns and operation == OPERATION_ACQUIRE and type(keys) is bytes:
+        token = b"~" + self.queues.waiter + b"~" + token      # whom to recall
+    round = round_new(operation, key, token, terms, self.electorate)
+    if type(name) is tuple:
+        round_set_kind(round, KIND_SEVERAL, name, 0)
+    elif type(keys) is Permits:
+        round_set_kind(round, KIND_SLOT, None, (<Permits>keys).count)
+    elif type(keys) is Shared:
+        round_set_kind(round, KIND_SHARED, None, 0)
+    return round
+
+
+cdef bint engine_has_no_slot(Engine self, Permits permits, int64_t now_ns) except -1:
+    # Whether each slot counts as taken.
+    cdef Slots slots = self.queues.slots.get(engine_keys(self, permits))
+    return slots is not None and slots_choose(slots, permits.count, 0, now_ns) < 0
+
+
+cdef bint engine_is_contended(Engine self, object keys, int64_t now_ns) except -1:
+    if not (self.queues.by_resource or self.queues.contended_ns) and (
+        type(keys) is not Permits
+    ):
+        return False
+    name = engine_keys(self, keys)
+    return (
+        name in self.queues.by_resource
+        or type(keys) is Shared and READERS + <bytes>name in self.queues.by_resource
+        or wait_queues_are_until(self.queues.contended_ns, name, now_ns)
+        or type(keys) is Permits and engine_has_no_slot(self, <Permits>keys, now_ns)
+    )
+
+
+# --- engine ---------------------------------------------------------------------------
+
 
 @cython.final
 cdef class Engine:
@@ -120,8 +191,8 @@ cdef class Engine:
             )
             self.masters.append(master)
             connection_of(master, jitter_seed + <uint64_t>vote * 0x9E3779B9)
-            engine_add(self, master.connection)
-        engine_rank(self)
+            connections_add(self, master.connection)
+        gate_rank(self)
         self.key_error = key_error
         routed = [master.routes for master in self.masters if master.routes]
         self.has_slots = len(routed) > 0
@@ -147,7 +218,7 @@ cdef class Engine:
     @property
     def warnings(self):
         """What can lose locks, as far as is known: (master's name, text), each once."""
-        return engine_warnings(self)
+        return connection_warnings(self.connections)
 
     def take_unlogged(self):
         """Return the lines for the log, and forget them."""

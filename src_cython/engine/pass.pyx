@@ -30,7 +30,7 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
             if round.kind == KIND_SHARED:
                 turns_start_reader(self, round, now_ns)
             if self.scripts.is_fencing:
-                engine_propose_fence(self, round, now_ns)
+                fences_propose(self.fences, round, engine_wall_us(self, now_ns))
             if round.terms.idle_ns:      # an asker may have another gate than we
                 for connection in self.connections:
                     if connection.state_code == MASTER_READY and connection.may_queue:
@@ -46,6 +46,23 @@ cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     except BaseException:
         engine_end_failed(self, round, now_ns)
         raise
+
+
+cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
+    # There was no memory in the middle of a change, so the round may be in no list: it
+    # ends, or its caller would wait for ever.
+    cdef Turn turn = round.turn
+    due_note(self.due, now_ns)
+    if turn is not None and turn.queue is not None and not turn.is_open:
+        wait_queue_remove(turn.queue, round)
+        turn.queue.due_ns = now_ns
+        wait_queues_add_due(self.queues, now_ns, turn.queue)
+    round_submit(round, self.closed)
+    return round_give_up(round, "interrupted", now_ns)
+
+
+cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
+    return (wall_ns() if self.by_hand is None else now_ns + self.wall_offset_ns) // 1000
 
 
 cdef int engine_roll_back(Engine self, Round round, int64_t now_ns) except -1:
@@ -126,12 +143,43 @@ cdef int engine_withhold_all(
 # connections first, as long as the caller's time allows, and t0 comes after that.
 
 
+cdef struct Prospects:       # sets of masters
+    uint64_t opening         # connections on their way
+    uint64_t ready           # take an operation,
+    uint64_t voting          # and an ACQUIRE: no restart guard withholds them
+
+
 @cython.final
 @cython.internal
 cdef class Admission:
     cdef Round round             # that waits for connections
     cdef int64_t began_ns
     cdef int64_t limit_ns        # once it is decided: how long the others still get
+
+
+cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexcept:
+    # Of this round: that of a cluster is the node which has its key, or the next map.
+    # None: of any, if no master is a cluster.
+    cdef Prospects prospects = Prospects(0, 0, 0)
+    cdef Master master
+    cdef Connection connection
+    cdef bint is_opening
+    for master in self.masters:
+        connection = master.connection
+        if round is not None:
+            connection = master_connection(master, round.resource)
+        is_opening = connection_is_opening(connection)
+        if connection.state_code == MASTER_READY:
+            prospects.ready |= set_of(master.vote)
+            if now_ns >= connection.restart_guard.until_ns:
+                prospects.voting |= set_of(master.vote)
+        else:
+            is_opening |= connection_is_opening(master.connection)
+        if round is not None and round.is_connecting:
+            is_opening |= nodes_are_opening(master)
+        if is_opening:
+            prospects.opening |= set_of(master.vote)
+    return prospects
 
 
 cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
@@ -156,7 +204,7 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
                 connection_retry_now(connection, now_ns)
         try:
             waits = round.is_connecting or not electorate_wins(self.electorate, ready)
-            engine_open_due(self, waits, now_ns)
+            connections_open_due(self, waits, now_ns)
             if waits:
                 return engine_let_wait(self, round, now_ns)
         except BaseException:      # it is in no list any more, or under way in a batch
@@ -212,6 +260,17 @@ cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
         if not round.is_opened:
             break
     return engine_end_batch(self, batch)
+
+
+cdef int engine_end_batch(Engine self, Batch batch) except -1:
+    # Wake its caller, if it is over.
+    if batch.is_finished or batch.under_way > 0 and not batch.is_withdrawn or (
+        batch.next < len(batch.rounds) and not batch_is_given_up(batch)
+    ):
+        return 0
+    batch.is_finished = self.has_batch = True
+    waiter, batch.waiter = batch.waiter, None
+    return waiter_wake(waiter)
 
 
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
@@ -273,7 +332,7 @@ cdef bint admission_is_over(
 
 
 cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1:
-    if round.fencing is not None and engine_write_fence(self, round, now_ns) or (
+    if round.fencing is not None and engine_write_fence(self, round) or (
         turns_hold(self, round, now_ns)
     ):
         return 0
@@ -291,6 +350,18 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
     return engine_end_batch(self, <Batch>waiter)
 
 
+cdef bint engine_write_fence(Engine self, Round round) except -1:
+    # Whether the round is open: it is sent once more, with its number, to those that
+    # granted it under a lower one.
+    cdef uint64_t left
+    if round.verdict_code == VERDICT_OPEN:
+        self.counters.fences_written += round.fencing.asked == 0
+        left = fencing_left(round)
+        if left:
+            round_send_again(round, self.to_send, left)
+    return round.verdict_code == VERDICT_OPEN
+
+
 cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     cdef Master master
     cdef int verdict
@@ -302,7 +373,7 @@ cdef int engine_on_closed(Engine self, Round round, int64_t now_ns) except -1:
     round_confirm(round, now_ns)
     verdict = round.verdict_code
     if verdict == VERDICT_WON and round.fencing is not None:
-        engine_learn_fence(self, round, now_ns)
+        fences_learn(self.fences, round, engine_wall_us(self, now_ns))
     if verdict == VERDICT_WON and round.operation_code == OPERATION_ACQUIRE and (
         round.token_uses is not None
     ):
@@ -401,6 +472,11 @@ cdef inline int engine_check_fork(Engine self) except -1:
     return 0 if self.generation == current_generation else engine_reset_after_fork(self)
 
 
+cdef list engine_left(Engine self):
+    # The rounds in its lists, which wait for a stage.
+    return [*self.admissions, *self.closed, *self.held, *self.opened, *self.to_send]
+
+
 cdef int engine_reset_after_fork(Engine self) except -1:
     # In a forked child. Where a handler forked between two passes of this thread, the
     # outer frames find other objects than theirs in each master, and every round ended.
@@ -419,7 +495,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     leader_reset(self.leadership)
     self.has_batch = False
     self.due.at_ns = NEVER_NS
-    engine_forget_connections(self, now_ns)
+    connections_forget(self, now_ns)
     idle_forget(self.idle)
     if self.token_uses is not None:      # of another process by now
         self.token_uses = TokenUses()
@@ -428,9 +504,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
     for master in self.masters:
         master_set_leaving(master, self.queues.leaving)
     # The parent's rounds end, for a frame of ours may wait for one.
-    for round in [
-        *self.admissions, *self.closed, *self.held, *self.opened, *self.to_send
-    ]:
+    for round in engine_left(self):
         round_give_up(round, "the process forked", now_ns)
         waiter = round_finish(round)
         if type(waiter) is Batch:
@@ -518,15 +592,7 @@ cdef int engine_take_events(Engine self) except -1:
         engine_on_due(self, now_ns)
     if self.idle.were_any:
         idle_check(self, now_ns)
-    if engine_has_left(self):
-        return engine_finish(self, clock_ns())
-
-
-cdef inline bint engine_has_left(Engine self) noexcept:
-    return (
-        len(self.closed) + len(self.held) + len(self.opened) + len(self.batches)
-        + len(self.to_send) + len(self.admissions) > 0
-    )
+    return engine_finish(self, clock_ns())
 
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:
@@ -610,7 +676,22 @@ cdef int engine_take_bytes(
     if master.moved:
         turns_take_moved(self, master, now_ns)
     if connection.report.needs_review:
-        return engine_review(self, connection, now_ns)
+        if connection.node != NODE_NONE:
+            engine_take_map(self, master, now_ns)
+        return connection_review(
+            connection, self.connections, self.servers_may_be_same, now_ns
+        )
+
+
+cdef int engine_take_map(Engine self, Master master, int64_t now_ns) except -1:
+    # Of a cluster, or the one that it has is seen to be old: new nodes get a place.
+    cdef Connection node
+    nodes_follow_map(master, now_ns)
+    gate_rank(self)
+    for node in master.nodes:
+        if node is not None and node.place < 0:
+            connections_add(self, node)
+    return connections_open_due(self, False, now_ns)
 
 
 cdef int engine_on_due(Engine self, int64_t now_ns) except -1:
@@ -658,7 +739,7 @@ cdef int engine_on_time(Engine self, int64_t now_ns, uint64_t quiet) except -1:
             )
     while turns_take_due(self, now_ns):
         pass
-    engine_open_deferred(self, now_ns)
+    connections_open_deferred(self, now_ns)
     if self.queues.due:
         next_ns = <int64_t>self.queues.due[0][0]
     for admission in self.admissions.values():

@@ -1,4 +1,96 @@
-# What is sent: the rounds that others have left in a list, as commands for the masters.
+# An engine's connections: opened when they are due, counted, closed; and what is sent
+# on them: the rounds that others have left in a list, as commands.
+
+# --- connections ----------------------------------------------------------------------
+# The connections of an engine, by place, those to the nodes of clusters among them.
+
+cdef class Engine             # engine/engine
+
+
+cdef int connections_add(Engine self, Connection connection) except -1:
+    connection.place = self.connection_count
+    self.links[connection.place] = &connection.link
+    self.connections.append(connection)
+    self.connection_count += 1
+
+
+cdef int connections_open_due(Engine self, bint is_urgent, int64_t now_ns) except -1:
+    # Begin to connect to every master that is not connected and whose time has come;
+    # where a quorum is missing, back-off gives way to a short spacing.
+    cdef Connection connection
+    for connection in self.connections:
+        if connection_is_due(connection, is_urgent, now_ns):
+            connections_open(self, connection, now_ns)
+
+
+cdef int connections_open(Engine self, Connection connection, int64_t now_ns) except -1:
+    cdef bint collects = pass_begin()
+    try:
+        if self.by_hand is not None:
+            connection_begin_connect(connection, now_ns)
+            self.by_hand.append(connection.place)
+        else:
+            connection_open(connection, now_ns)
+    finally:
+        pass_end(collects)
+
+
+cdef bint connections_open_deferred(Engine self, int64_t now_ns) except -1:
+    # Connect for releases that are deferred, as soon as the back-off allows, and for
+    # the map of a cluster: no later call may do it. Returns whether there are any.
+    cdef Connection connection, each
+    cdef bint is_any = False
+    for connection in self.connections:
+        if connection.in_flight.deferred:
+            for each in (connection, connection.master.connection):
+                if connection_is_due(each, False, now_ns):
+                    connections_open(self, each, now_ns)
+            is_any = True
+    return is_any
+
+
+cdef bint connections_open_at_end(Engine self, int64_t now_ns) except -1:
+    # At once, here and where one that is READY is cut from now on; where it is refused,
+    # again and again until the drain ends.
+    cdef Connection connection
+    self.conditions.is_at_end = True
+    for connection in self.connections:
+        connection_retry_now(connection, now_ns)
+    return connections_open_deferred(self, now_ns)
+
+
+cdef bint connections_await_replies(Engine self) noexcept:
+    for connection in self.connections:
+        if (<Connection>connection).in_flight.count:
+            return True
+    return False
+
+
+cdef bint connections_are_left(Engine self) noexcept:
+    cdef Connection connection
+    for connection in self.connections:
+        if connection.link.fd >= 0 or connection.in_flight.deferred:
+            return True
+    return False
+
+
+cdef int connections_forget(
+    Engine self, int64_t now_ns, str deferred_for=None
+) except -1:
+    # close(2) all and start anew: after a fork, and at the end. The commands in flight
+    # fail, and deferred releases are dropped: a forked child has none of its parent's
+    # leases. With a reason to defer them, releases go to the next connections.
+    cdef Connection connection
+    cdef str reason = "closed" if self.is_closed else "not connected yet"
+    for connection in self.connections:
+        if deferred_for is not None:
+            connection_note_lost(connection)
+            in_flight_fail(connection.in_flight, deferred_for, False, now_ns)
+        connection_forget(connection, reason, now_ns)
+        if deferred_for is None:
+            deferred_take(connection.in_flight)
+            connection_forget_lost(connection)
+
 
 # --- sending --------------------------------------------------------------------------
 # The last stage of a pass. Whoever decides that a round is sent leaves it in the list
@@ -6,11 +98,8 @@
 # end of an idle key. Here they become commands, in that order: so a release comes
 # behind its SET, and the SET of the next caller behind the release.
 #
-# The engine moves no bytes and waits for nothing: it queues commands, in each form that
-# one of the masters is to be sent, on connections, and entries in FIFOs. A driver does
-# the rest.
-
-cdef class Engine             # engine/engine
+# The engine moves no bytes and waits for nothing: it queues commands on connections,
+# and entries in FIFOs. A driver does the rest.
 
 
 cdef int sending_all(Engine self, int64_t now_ns) except -1:
@@ -27,7 +116,7 @@ cdef int sending_all(Engine self, int64_t now_ns) except -1:
             round_give_up(round, "interrupted", now_ns)
             raise
     if self.idle.were_any:      # no call may come that connects for their releases
-        engine_open_deferred(self, now_ns)
+        connections_open_deferred(self, now_ns)
 
 
 cdef inline int sending_form(Connection self, Round round) noexcept:
@@ -36,6 +125,8 @@ cdef inline int sending_form(Connection self, Round round) noexcept:
     cdef bint is_at_gate = round.gate == self.vote and (
         operation_is(round.operation_code, OPERATION_CHANGES_KEY)
     )
+    if round.fencing is not None and round.fencing.asked:
+        return FORM_FENCE
     if is_at_gate and (round.our_entry != OUR_ENTRY_NONE or round.is_by_source):
         return FORM_GATE
     if self.native != FORM_SCRIPT and native_replaces(round, self.master.scripts) and (
@@ -50,8 +141,7 @@ cdef int sending_queue(Engine self, Round round, int64_t now_ns) except -1:
     # no quorum, the round has ended by then, and none of these is said to have failed.
     cdef Master master
     cdef Connection connection
-    cdef Buffer forms[FORMS]
-    cdef int needed = 0
+    cdef int encoded = FORMS      # which form is in `command`: none yet
     cdef uint64_t opening = 0
     due_note(self.due, round.deadline_ns)
     for master in self.masters:
@@ -60,43 +150,22 @@ cdef int sending_queue(Engine self, Round round, int64_t now_ns) except -1:
             connection_was_silent(connection, now_ns)
         ):
             connection_ask_replication(connection, now_ns)
-        if set_has(round.asked, master.vote):
-            needed |= 1 << sending_form(connection, round)
-            if connection_may_be_well(connection):
-                opening |= set_of(master.vote)
-    sending_encode(self, forms, round, needed)
-    for master in self.masters:
-        if set_has(round.asked & ~opening, master.vote):
-            connection = master_connection(master, round.resource)
-            sending_queue_at(self, connection, round, forms, now_ns)
+        if not set_has(round.asked, master.vote):
+            continue
+        if connection_may_be_well(connection):
+            opening |= set_of(master.vote)
+        else:
+            encoded = sending_queue_at(self, connection, round, encoded, now_ns)
     for master in self.masters if opening else ():
         if set_has(opening, master.vote):
             connection = master_connection(master, round.resource)
             connection_on_unsent(connection, round, ENTRY_OF_ROUND, now_ns)
 
 
-cdef int sending_encode(
-    Engine self, Buffer *forms, Round round, int needed
-) except -1:
-    # `forms` are views into one buffer, one behind the other.
-    cdef Buffer *out = &self.command
-    cdef int form
-    buffer_consume(out, buffer_length(out))
-    for form in range(FORMS):
-        forms[form].start = out.end
-        if (needed >> form) & 1:
-            command_of_form(
-                out, round, self.scripts, form, round.is_by_source, False,
-                self.queues.leaving,
-            )
-        forms[form].end = out.end
-    for form in range(FORMS):      # it may have moved
-        forms[form].data = out.data
-
-
 cdef int sending_queue_at(
-    Engine self, Connection connection, Round round, Buffer *forms, int64_t now_ns
+    Engine self, Connection connection, Round round, int encoded, int64_t now_ns
 ) except -1:
+    # Return which form is in `command` then: most masters are sent the same one.
     cdef InFlightEntry entry = ENTRY_OF_ROUND
     if connection.state_code == MASTER_READY and (
         connection.in_flight.count >= IN_FLIGHT_MOST
@@ -107,18 +176,26 @@ cdef int sending_queue_at(
             now_ns,
         )
     if connection.state_code != MASTER_READY:
-        return connection_on_unsent(connection, round, entry, now_ns)
+        connection_on_unsent(connection, round, entry, now_ns)
+        return encoded
     if now_ns < connection.restart_guard.until_ns and (
         sending_withhold(connection, round, now_ns)
     ):
-        return 0
+        return encoded
     entry.form = sending_form(connection, round)
     entry.is_by_source = round.is_by_source and not form_is_native(entry.form)
     if entry.is_by_source and not connection.may_eval:
         entry.is_by_source = False
         connection_send_again(connection, round, entry, now_ns)
     else:
-        connection_send(connection, round, &forms[entry.form], entry, now_ns)
+        if entry.form != encoded:
+            encoded = entry.form
+            buffer_consume(&self.command, buffer_length(&self.command))
+            command_of_form(
+                &self.command, round, self.scripts, encoded, round.is_by_source, False,
+                self.queues.leaving,
+            )
+        connection_send(connection, round, &self.command, entry, now_ns)
         if round.our_entry == OUR_ENTRY_NONE and round.gate == connection.vote and (
             form_is_native(entry.form)
         ):
@@ -128,6 +205,7 @@ cdef int sending_queue_at(
     if now_ns - connection.clock.asked_at_ns > CLOCK_EVERY_NS:      # in the same write
         connection.clock.asked_at_ns = now_ns
         connection_ask(connection, ENTRY_TIME, (b"TIME",), now_ns)
+    return encoded
 
 
 cdef int sending_unanswered(
@@ -141,7 +219,7 @@ cdef int sending_unanswered(
             sending_withhold(connection, round, now_ns)
         return connection_send_unanswered(connection, now_ns)
     if connection_is_due(connection, False, now_ns):
-        return engine_open(self, connection, now_ns)
+        return connections_open(self, connection, now_ns)
 
 
 cdef inline bint sending_withhold(

@@ -97,7 +97,7 @@ cdef int nodes_follow_map(Master self, int64_t now_ns) except -1:
     cdef DeferredRelease each
     cdef list deferred = deferred_take(self.connection.in_flight)
     cdef int at
-    if routes.known:      # the same for clients with other seeds: see engine_rank
+    if routes.known:      # the same for clients with other seeds: see gate_rank
         smallest = <bytes>sorted(routes.known)[0]
         server = "cluster", 0, smallest.decode("latin-1")
         self.rank = server, self.settings.db, self.vote

@@ -1,5 +1,5 @@
 # What is sent for another reason than the start of a round: once more, after the end of
-# a connection, or since a server may be another by now.
+# a connection, or since a server may be another by now; and which must not vote.
 
 # --- again ----------------------------------------------------------------------------
 # Commands that are sent once more, and those that a lost connection left.
@@ -140,3 +140,69 @@ cdef int connection_ask_replication(Connection self, int64_t now_ns) except -1:
         report_for_review(self.report)      # is it led back?
     if self.node_id is not None:      # CLUSTER RESET closes no connection either
         connection_ask(self, ENTRY_ID, (b"CLUSTER", b"MYID"), now_ns)
+
+
+# --- review ---------------------------------------------------------------------------
+# The review of a master that has become READY, or has something to report: warnings for
+# the user, each once, and the masters that must not vote. A warning ends by the next
+# handshake that does not find it; those that a reply gave begin anew with it, too.
+
+
+cdef int connection_review(
+    Connection self, list connections, bint servers_may_be_same, int64_t now_ns
+) except -1:
+    # It has become READY, its server's clock jumped, or it has a new warning.
+    cdef Connection other
+    cdef Report report = self.report
+    cdef str server = connection_server(self), refusal = None
+    cdef bint is_introduced = report.is_introduced
+    cdef list found = []
+    if self.clock.step_ns:
+        step_s = self.clock.step_ns / 1e9
+        found.append(f"its clock jumped by {step_s:+.3f} s")
+    for text in self.server_info.warnings() + report_begin_review(report):
+        if self.node == NODE_NONE or not text.startswith("is a cluster node"):
+            found.append(text)
+    if self.node == NODE_MAP:      # no server: it reads maps
+        return connection_warn(report, connections, found)
+    for other in connections:
+        if server is None or other.vote == self.vote or (
+            other.state_code != MASTER_READY or connection_server(other) != server
+        ):
+            continue
+        if not servers_may_be_same or (
+            other.master.settings.db == self.master.settings.db
+        ):
+            refusal = (
+                f"is the same server as {other.master.name}: one server has one vote"
+            )
+            if None in (self.server_info.run_id, other.server_info.run_id):
+                refusal += " (or has a copy of its data: grant +info to tell)"
+        # Databases of one server, where a replaced library took them.
+        elif other.master.server != self.master.server:    # else reported before
+            found.append(
+                f"is the same server as {other.master.name}: "
+                "its databases fail together"
+            )
+    if refusal is not None and self.state_code == MASTER_READY:
+        connection_warn(report, connections, found + [refusal])
+        return connection_on_lost(self, refusal, now_ns)
+    connection_warn(report, connections, found)
+    if is_introduced and self.state_code == MASTER_READY:      # else refused
+        return report_back(report, "connected", now_ns)
+
+
+cdef int connection_warn(Report report, list connections, list found) except -1:
+    for text in report_take_warnings(report, found, connection_warnings(connections)):
+        report.master.unlogged.append((LEVEL_WARNING, report.master.name, text))
+
+
+cdef list connection_warnings(list connections):
+    # Of the nodes of a cluster, which have one name, each once.
+    cdef Connection connection
+    cdef list found = []
+    for connection in connections:
+        for text in connection.report.warnings:
+            if (connection.master.name, text) not in found:
+                found.append((connection.master.name, text))
+    return found

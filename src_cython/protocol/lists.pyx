@@ -12,7 +12,7 @@
 #                                       max_ttl in ms, 0: none
 #
 # A master is its address as it is written: a name and its address are two masters, for
-# they may be (and the order of those who wait depends on it, too: engine_rank).
+# they may be (and the order of those who wait depends on it, too: gate_rank).
 #
 # A server makes the list of 1,000 clients in 1 ms or 2, in which it does nothing else.
 # So where there are many, about a hundred of them ask, whoever connects: each one with

@@ -96,7 +96,80 @@ cdef bint fencing_begins(Round round) except -1:
 
 
 cdef int fencing_report(Round round) except -1:
-    # To the engine, which writes it (engine/masters) behind the replies of this step.
+    # To the engine, which has it sent behind the replies of this step.
     if round.closed_list is not None and not round.fencing.is_reported:
         round.fencing.is_reported = True
         round.closed_list.append(round)
+
+
+cdef uint64_t fencing_left(Round round) noexcept:
+    # The masters that are still to be sent its number.
+    cdef Fencing self = round.fencing
+    cdef uint64_t left = 0
+    cdef int i
+    self.is_reported = False
+    for i in range(round.electorate.count):
+        if fencing_is_short(round, i):
+            left |= set_of(i) & ~self.asked
+    self.asked |= left
+    return left
+
+
+# --- fences ---------------------------------------------------------------------------
+# The numbers of all grants of an engine: what is proposed. Pure.
+#
+# A proposal is the time: the wall clock, in us. It never goes back in one engine, and
+# is above the last number of the resource that this engine was granted. So it is above
+# all numbers of before where masters come back empty, or a number has expired: unless
+# the clock of this machine is behind those of all others by more than that took. No
+# decision about a validity depends on it.
+#
+# Remembered are the numbers that are ahead of our proposals alone: there are some where
+# another machine's clock is ahead of ours. Where that is by no more than clocks that
+# are set by a network differ, it is added to all further proposals: each that is behind
+# another's would cost a second write.
+
+cdef enum:
+    FENCES_MOST = 1024
+    AHEAD_MOST_US = 100_000
+
+cdef int64_t WALL_MOST_US = 4_503_599_627_370_496      # 2112; a clock beyond is wrong
+
+
+@cython.final
+@cython.internal
+cdef class Fences:
+    cdef int64_t proposed        # last
+    cdef int64_t ahead_us        # of the clock, by so much are numbers
+    cdef dict ahead              # resource: its last number, ahead of our proposals
+
+    def __cinit__(self):
+        self.ahead = {}
+
+
+cdef int fences_propose(Fences self, Round round, int64_t wall_us) except -1:
+    cdef int64_t proposed
+    wall_us += self.ahead_us
+    self.proposed += 1
+    if self.proposed < wall_us <= WALL_MOST_US:
+        self.proposed = wall_us
+    proposed = self.proposed
+    if self.ahead:
+        for key in round.keys or (round.resource,):
+            proposed = max(proposed, <int64_t>self.ahead.get(key, 0) + 1)
+        proposed = min(proposed, FENCE_MOST)      # beyond, the scripts refuse to count
+    round.fencing = fencing_new(round.electorate.count, proposed, round.terms.ttl_ms)
+
+
+cdef int fences_learn(Fences self, Round round, int64_t wall_us) except -1:
+    cdef int64_t fence = round.fencing.fence
+    if fence <= self.proposed:
+        return 0
+    if self.ahead_us < fence - wall_us <= AHEAD_MOST_US:
+        self.ahead_us = fence - wall_us
+    for key in round.keys or (round.resource,):
+        self.ahead[key] = fence
+    if len(self.ahead) > FENCES_MOST:
+        for key, last in list(self.ahead.items()):
+            if last <= self.proposed or len(self.ahead) > FENCES_MOST:
+                del self.ahead[key]

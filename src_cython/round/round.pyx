@@ -271,34 +271,11 @@ cdef Round round_new(
     return self
 
 
-cdef Round round_of_keys(
-    int operation, tuple keys, bytes token, Terms terms, Electorate electorate
-):
-    # Of all of several.
-    cdef Round self = round_new(operation, <bytes>keys[0], token, terms, electorate)
+cdef void round_set_kind(Round self, int kind, tuple keys, int permits) noexcept:
+    # Of all of several keys; of any slot of a semaphore; or of a reader.
+    self.kind = kind
     self.keys = keys
-    self.kind = KIND_SEVERAL
-    return self
-
-
-cdef Round round_of_slots(
-    int operation, bytes name, int permits, bytes token, Terms terms,
-    Electorate electorate,
-):
-    # Of a semaphore: of any of its slots.
-    cdef Round self = round_new(operation, name, token, terms, electorate)
-    self.kind = KIND_SLOT
     self.permits = permits
-    return self
-
-
-cdef Round round_of_shared(
-    int operation, bytes key, bytes token, Terms terms, Electorate electorate
-):
-    # Of a reader, of whom there may be more.
-    cdef Round self = round_new(operation, key, token, terms, electorate)
-    self.kind = KIND_SHARED
-    return self
 
 
 cdef Round round_from(Round origin, int operation, Terms terms):
@@ -329,7 +306,8 @@ cdef Round round_new_release(Round lease, Terms terms, uint64_t masters):
     lease.is_released = True
     self = round_from(lease, OPERATION_RELEASE, terms)
     self.may_hold = masters
-    token_uses_release(self)
+    if self.token_uses is not None:
+        token_uses_release(self)
     return self
 
 
@@ -495,6 +473,12 @@ cdef int round_send(
     round_open(self, now_ns)
     self.asked = masters
     self.is_by_source = by_source
+
+
+cdef int round_send_again(Round self, list to_send, uint64_t masters) except -1:
+    # With its number (fencing).
+    to_send.append(self)
+    self.asked = masters
 
 
 cdef inline bint round_is_given_up(Round self) noexcept:

@@ -91,7 +91,7 @@ cdef int token_uses_sweep(TokenUses self, int64_t now_ns) except -1:
 
 cdef int token_uses_release(Round release) except -1:
     # It was made.
-    for use in release.token_uses or ():
+    for use in release.token_uses:
         (<TokenUse>use).release = release
         (<TokenUse>use).until_ns = 0
 

@@ -36,6 +36,19 @@ cdef int gate_master(Engine self, bytes resource, int64_t now_ns) noexcept:
     return -1
 
 
+cdef int gate_rank(Engine self) except -1:
+    # The order of the gates, by what all clients see alike. One cluster may have other
+    # seeds in each of them, so it is the smallest id of its nodes, replicas too. (Where
+    # that node leaves, some have the order of before for a while.) While the list of
+    # masters changes, gates are those of the old list: clients of that know no others.
+    cdef list ranks = sorted([
+        (<Master>master).rank for master in self.masters
+        if set_has(self.electorate.first, (<Master>master).vote)
+    ])
+    for place, (_, _, vote) in enumerate(ranks):
+        self.gate_order[place] = vote
+
+
 cdef inline Connection gate_connection(Engine self, int gate, bytes resource):
     # Where its server is asked about this resource.
     return master_connection(<Master>self.masters[gate], resource)
@@ -423,7 +436,7 @@ cdef int gate_ask(Engine self, WaitQueue queue, int64_t now_ns) except -1:
     cdef int gate = gate_master(self, queue.resource, now_ns)
     cdef Round head
     cdef Turn turn
-    engine_open_due(self, False, now_ns)      # who waits for long has no other call
+    connections_open_due(self, False, now_ns)      # one that waits has no other call
     if gate < 0:
         return gate_stop_waiting(self, queue, now_ns)
     head, turn = wait_queue_head(queue), turn_new(now_ns, False)

@@ -203,7 +203,7 @@ cdef int idle_check(Engine self, int64_t now_ns) except -1:
     if self.idle.deaf_epoch != self.conditions.deaf_epoch:
         self.idle.deaf_epoch = self.conditions.deaf_epoch
         idle_end_all(self, now_ns)
-        engine_open_deferred(self, now_ns)
+        connections_open_deferred(self, now_ns)
 
 
 cdef int idle_replace(Engine self, object work, int64_t now_ns) except -1:
