@@ -32,6 +32,7 @@ cdef enum:
 cdef enum:                   # what is true of which operations: a bit for each, from 0
     OPERATION_GIVES_TTL = 0b0000011      # so it has a validity: ACQUIRE, EXTEND
     OPERATION_SENDS_TTL = 0b0010011      # as an argument: and PING
+    OPERATION_COMPARES = 0b0000110       # the key with its token: EXTEND, RELEASE
     OPERATION_CHANGES_KEY = 0b0000111    # and RELEASE
     OPERATION_HAS_VOTES = 0b0011111      # and INSPECT, PING; the others ask one master
     OPERATION_NEEDS_ALL = 0b1111000      # it closes when all that it asks have answered

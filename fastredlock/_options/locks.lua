@@ -72,15 +72,12 @@ function acquire_again()
   return 1
 end
 
--- A key of another type than ours is not ours; any other error (an ACL's) is returned.
 -- Returns 1; 0: one is another's; 2: none is, and one is gone.
 function extend_all()
   local answer = 1
   for _, key in ipairs(KEYS) do
     local held = redis.pcall("get", key)
-    if type(held) == "table" and not string.find(held.err, "WRONGTYPE", 1, true) then
-      return held
-    end
+    if type(held) == "table" then return held end
     if not held then answer = 2 elseif held ~= ARGV[1] then return 0 end
   end
   if answer == 2 then return answer end
@@ -237,15 +234,9 @@ local function readers()
     redis.call("zrem", KEYS[1], token)
     return done
   end
-  local function find(token)
-    local found = redis.pcall("zscore", KEYS[1], token)
-    if type(found) ~= "table" then return found end
-    if string.find(found.err, "WRONGTYPE", 1, true) then return false end
-    return false, found
-  end
+  local function find(token) return redis.call("zscore", KEYS[1], token) end
   local function unread(token)
-    local found, refused = find(token)
-    if not found then return refused or 0 end
+    if not find(token) then return 0 end
     drop_expired()
     local deleted = redis.call("zrem", KEYS[1], token)
     expire_with_last()
@@ -260,16 +251,12 @@ function acquire_shared()
 end
 
 -- Never brings one back: neither of a key that is gone, nor one whose end is over. As
--- extend; 2: it is no reader any more.
+-- extend; 2: it is no reader any more. (A key of a lock is an error here, WRONGTYPE, as
+-- one of readers is for a lock: it is another's.)
 function extend_shared()
   --@ readers
-  local found, refused = find(ARGV[1])
-  if refused then return refused end
-  if not found then
-    return redis.call("type", KEYS[1]).ok == "string" and 0 or 2
-  end
-  local now = drop_expired()
-  if not find(ARGV[1]) then return 2 end
+  local now = find(ARGV[1]) and drop_expired()
+  if not now or not find(ARGV[1]) then return 2 end
   redis.call("zadd", KEYS[1], string.format("%.0f", now + ARGV[2]), ARGV[1])
   local done = expire_with_last()
   return done == 1 and 1 or done

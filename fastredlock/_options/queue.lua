@@ -386,7 +386,6 @@ function release_shared_and_notify()
   local key, name, leaving = KEYS[1], KEYS[1], ARGV[2]
   --@ readers
   local deleted = unread(ARGV[1])
-  if type(deleted) == "table" then return deleted end
   if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
   --@ notify
   if leaving then redis.pcall("zrem", queue, leaving) end

@@ -289,7 +289,9 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
     )
     if round is None:
         return connection_on_other_reply(self, entry, reply, now_ns)
-    vote = vote_of(reply_kind(round, entry.form, entry.is_second), reply)
+    vote = vote_of(
+        round.operation_code, reply_kind(round, entry.form, entry.is_second), reply
+    )
     if vote == VOTE_TAKEN and round.operation_code == OPERATION_RELEASE and (
         entry.is_second or round.deleted_at == 1 + self.vote
     ):
@@ -309,6 +311,8 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         self.native_is_proven = True
     if entry.form == FORM_GATE:
         at_gate = reply[0] if type(reply) is list else reply
+        if reply_is_error(reply):      # WRONGTYPE: nobody was notified
+            at_gate = 0
         if round.turn is not None:
             round_on_gate_reply(round, at_gate)
         if round.operation_code == OPERATION_RELEASE and 2 <= at_gate < GATE_MOVED:
@@ -330,9 +334,7 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         round.operation_code == OPERATION_ASK_TURN
     ):
         detail = reply
-    elif vote == VOTE_TAKEN and round.operation_code == OPERATION_EXTEND and (
-        form_is_native(entry.form)
-    ):
+    elif reply is None and round.operation_code == OPERATION_EXTEND:      # native
         detail = KEY_GONE_OR_TAKEN      # nil is all that it answers
     return connection_on_definite(self, entry, round, vote, detail, now_ns)
 

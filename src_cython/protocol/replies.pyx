@@ -20,7 +20,7 @@
 #   REPLY_OF_FENCED     0         TAKEN
 #   REPLY_OF_FENCED_TURN  [1, 3 or 5, n > 0]  GRANTED
 #   REPLY_OF_FENCED_TURN  [0, 2 or 4, 0]      TAKEN
-#   any              WRONGTYPE    FAILED     another's: no lock, or no queue (FOREIGN)
+#   of EXTEND, RELEASE  WRONGTYPE  TAKEN     another's: of readers, or no lock (FOREIGN)
 #   any              error        FAILED     NOSCRIPT is repeated first, by the master
 #   any              else         FAILED     and nothing is known of its effect
 #
@@ -197,7 +197,7 @@ cdef bint reply_is_rows(object reply) noexcept:
     return True
 
 
-cdef int vote_of(int shape, object reply) noexcept:
+cdef int vote_of(int operation, int shape, object reply) except -1:
     # `shape` is the reply's in the table of scripts.
     cdef const char *votes = b"------"      # from 0: Granted, Taken, or gone
     if shape == REPLY_OF_SET:
@@ -221,7 +221,7 @@ cdef int vote_of(int shape, object reply) noexcept:
             if 0 <= reply[1] <= FENCE_MOST and (
                 (reply[1] > 0) == (reply[0] in (1, 3, 5))
             ):
-                return vote_of(REPLY_OF_TAKE_TURN, reply[0])
+                return vote_of(operation, REPLY_OF_TAKE_TURN, reply[0])
     elif shape == REPLY_OF_ASK_TURN:
         if reply_is_numbers(reply, 4):
             return VOTE_GRANTED
@@ -235,6 +235,10 @@ cdef int vote_of(int shape, object reply) noexcept:
             VOTE_GRANTED if votes[<int>reply] == c"G"
             else VOTE_TAKEN if votes[<int>reply] == c"T" else VOTE_GONE
         )
+    if operation_is(operation, OPERATION_COMPARES) and reply_is_error(reply) and (
+        reply_is_foreign(reply_text(reply))
+    ):
+        return VOTE_TAKEN
     return VOTE_FAILED
 
 
@@ -247,9 +251,13 @@ cdef str reply_error(object error):
     return <str?>error.args[0]
 
 
+cdef bint reply_is_foreign(str text) except -1:
+    return text.startswith(FOREIGN) or f": {FOREIGN} " in text
+
+
 def is_foreign(str text not None):
     """Return whether a failed vote has this text because its key is no lock."""
-    return FOREIGN in text
+    return reply_is_foreign(text)
 
 
 cdef str reply_text(object reply):
@@ -274,5 +282,5 @@ def vote_of_reply(
     ]
     if is_fenced:
         shape = REPLY_OF_FENCED_TURN if is_at_gate else REPLY_OF_FENCED
-    vote = Vote(vote_of(shape, reply))
+    vote = Vote(vote_of(operation, shape, reply))
     return vote, reply_text(reply) if vote is Vote.FAILED else None

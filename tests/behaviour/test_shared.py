@@ -120,6 +120,24 @@ def test_readers_when_moved_to_a_server_of_another_time_then_keep_their_ttls(
     assert first.release() is ReleaseStatus.RELEASED
 
 
+@pytest.mark.parametrize("was_shared", [False, True])
+def test_lease_when_its_lock_is_of_the_other_kind_by_now_then_is_lost_for_good(
+    was_shared: bool, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers,
+) -> None:  # fmt: skip
+    """WRONGTYPE was no answer: the key might still have been ours."""
+    lease = granted(make_locks(urls).acquire(KEY, shared=was_shared, ttl=10))
+    assert wait_until(lambda: all(each.delete(KEY) for each in servers))
+    other = granted(locks.acquire(KEY, shared=not was_shared, ttl=20))
+    assert wait_until(lambda: all(each.exists(KEY) for each in servers))
+    before = [server.dump(KEY) for server in servers]
+    with pytest.raises(LeaseLostError, match="taken by another"):
+        lease.extend()
+    assert lease.release() is ReleaseStatus.GONE
+    assert [server.dump(KEY) for server in servers] == before
+    assert other.extend() > 0
+
+
 @blocking
 def test_extension_when_the_reader_has_expired_then_never_brings_it_back(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers

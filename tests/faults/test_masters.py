@@ -159,14 +159,14 @@ def test_syn_when_it_is_swallowed_then_two_are_no_matter_and_three_end_in_time(
 # --- error replies: a failed vote with the text, never a grant ------------------------
 
 
-def test_real_server_when_the_key_is_a_list_then_release_fails_with_wrongtype(
+def test_real_server_when_the_key_is_a_list_then_release_finds_it_gone(
     make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     locks = make_locks(urls[:1])
     lease = granted(locks.acquire(KEY, timeout=0))
     servers[0].delete(KEY)
     servers[0].lpush(KEY, "not ours")
-    assert lease.release() is ReleaseStatus.UNKNOWN
+    assert lease.release() is ReleaseStatus.GONE
     assert locks.acquire(KEY, timeout=0) is None  # it exists: taken by somebody
     assert "WRONGTYPE" in (locks.holders(KEY)[0].text or "")
     assert servers[0].lrange(KEY, 0, -1) == [b"not ours"]

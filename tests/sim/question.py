@@ -56,6 +56,8 @@ def vote_of(operation: int, reply: bytes) -> int:
         return GRANTED if operation == RELEASE else TAKEN
     if reply == THREE and operation == RELEASE:  # it was told, and nothing deleted
         return TAKEN
+    if reply.startswith(b"-WRONGTYPE") and operation in (EXTEND, RELEASE):
+        return TAKEN
     return VOTE_OF.get(reply, FAILED)
 
 

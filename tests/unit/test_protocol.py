@@ -18,15 +18,16 @@ from tests.support.rounds import thorough
 
 ENGINE = new_engine()
 SHA1 = b"0123456789abcdef0123456789abcdef01234567"
+WRONG_TYPE = b"-WRONGTYPE Operation against a key\r\n"
 ROW = b"*2\r\n$2\r\nab\r\n:250\r\n"  # of INSPECT
 SCRIPT = Script(b"return 1", SHA1)
 KNOWN_SHA1 = {
     "RELEASE": b"79b954ef3863314d4ff2324b4a520053b6dcc018",
     "EXTEND": b"ed30988115d9849da791d33d434d0807403c478a",
-    "INSPECT": b"9a2e437987dde712bca6d409de3fdec6ba10ce24",
+    "INSPECT": b"c0fdc122f655999a76cef94e2ca80970c78492ea",
     "ACQUIRE_ALL": b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e",
     "ACQUIRE_AGAIN": b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82",
-    "EXTEND_ALL": b"f953ddacea73e35e48809243f7b16a62cab64b32",
+    "EXTEND_ALL": b"936f8c22051f316bef509d7a83dad4182cea0078",
     "PROBE": b"9dc61fd101aadbfb6cca5077cbc8cd79428898a1",
     "MARKER": b"de7e7a77c89f01617fcf91e3af2630f0a5aef0b4",
     "NOTIFY_NEXT": b"39384d2beef005b360e2ab08c3a3e2dc07715f2b",
@@ -40,11 +41,11 @@ KNOWN_SHA1 = {
     "FENCED_ACQUIRE_AGAIN": b"92986d704b750e2dc90e05e72f44e0032f223021",
     "FENCED_TAKE_TURN": b"5d2f5b29bf49949ad8652b110ece38b9391c0045",
     "WRITE_FENCE": b"9b35f5a917399e50f84bb78014629579a1fc7960",
-    "ACQUIRE_SHARED": b"f98bcae03ba7fa524e94be4c0864a3cdb7f9f08b",
-    "EXTEND_SHARED": b"8620d989db65625d31eed74ab71bd450e2ba9576",
-    "RELEASE_SHARED": b"e4f72b2e1b77f768dbe1a764f32dcfed849018ed",
-    "TAKE_TURN_SHARED": b"da5f1d810ce1a296ce2a71424808e5ef7c9b9194",
-    "RELEASE_SHARED_AND_NOTIFY": b"21a401d7e828ad0eaa1b500274d48869de4a3d7b",
+    "ACQUIRE_SHARED": b"b90549bf0bdf8c7703aca83f950f6ddb81f9124f",
+    "EXTEND_SHARED": b"82e59e1ba81fd922f331e80cce28ef4e0b3296a0",
+    "RELEASE_SHARED": b"d5d3e80c4c9402c2f0a45fd9d110023bcf7bf638",
+    "TAKE_TURN_SHARED": b"b42c0aa282b51810af032370032f87fcc13e8633",
+    "RELEASE_SHARED_AND_NOTIFY": b"89ed240f7ededd7cbb72c18b7d2b4a2b81ec623a",
     "FENCED_PROBE": b"3bd632102c798823a34abe47db4b1451a065479a",
 }
 
@@ -173,6 +174,9 @@ OF_ALL, AT_GATE = {"is_of_all": True}, {"is_at_gate": True}
         (EXTEND, b":2\r\n", Vote.GONE),  # counts as taken
         (RELEASE, b":1\r\n", Vote.GRANTED),
         (RELEASE, b":0\r\n", Vote.TAKEN),
+        (RELEASE, WRONG_TYPE, Vote.TAKEN),
+        (EXTEND, WRONG_TYPE, Vote.TAKEN),
+        (EXTEND, b"-ERR Error running script: @a: 1: " + WRONG_TYPE[1:], Vote.TAKEN),
         (INSPECT, b"*1\r\n:-1\r\n", Vote.GRANTED),
         (INSPECT, b"*2\r\n" + ROW + b":4\r\n", Vote.TAKEN),
         (INSPECT, b"*2\r\n*2\r\n$0\r\n\r\n:-1\r\n:0\r\n", Vote.TAKEN),
@@ -234,6 +238,8 @@ def test_reply_of_a_script_of_all_or_of_a_gate_is_a_vote_by_its_own_table(
 @example(ACQUIRE, "OK", False)
 @example(EXTEND, "1", True)
 @example(ACQUIRE, "x" * 500, False)
+@example(ACQUIRE, "WRONGTYPE", True)  # of the number's key
+@example(RELEASE, "NOPERM WRONGTYPE", False)
 def test_error_reply_of_any_text_is_never_a_grant_and_never_taken(
     operation: Operation, text: str, is_of_all: bool
 ) -> None:
