@@ -266,6 +266,35 @@ function ask_turn()
   return {whose, left, place, count}
 end
 
+-- For whoever takes the lock: is it behind another, who waits longer? And if it took it,
+-- its entry is its next caller's, or goes.
+local function turn()
+  --@ notify_next
+  local time = redis.call("time")
+  local now = time[1] * 1000000 + time[2]
+  local head = redis.pcall("zrange", queue, 0, 0, "withscores")
+  local moved = head[1] == ">" and 4 or 0
+  local function is_behind()
+    if moved == 4 or not head[1] or head[1] == ARGV[3] then return false end
+    local ticket = now - ARGV[4]
+    local entered = redis.pcall("zscore", queue, ARGV[3]) or ticket
+    if tonumber(head[2]) >= math.min(ticket, tonumber(entered)) then return false end
+    come(ARGV[3])
+    return true
+  end
+  local function pass_entry_on()
+    if ARGV[5] ~= "-1" then
+      local ticket = string.format("%.0f", now - ARGV[5])
+      if type(redis.pcall("zadd", queue, ticket, ARGV[3])) ~= "number" then return end
+      if redis.pcall("pexpire", queue, 60000) == 1 then return end
+    end
+    redis.pcall("zrem", queue, ARGV[3])
+  end
+  local function is_next_first()
+    return ARGV[5] ~= "-1" and redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3]
+  end
+end
+
 -- SET NX PX, at the gate, by a process whose turn it is. ARGV: token; ttl (ms), "0" of
 -- no expiry; process; for how long (us) its caller has waited, and its next caller, or
 -- "-1". Returns 0: the key exists; 2: one waits longer, and was notified; 1: it is set;
@@ -274,20 +303,11 @@ end
 -- since a round that was set here and lost elsewhere: the caller that tries again is
 -- older.
 function take_turn()
-  --@ notify_next
-  local time = redis.call("time")
-  local now = time[1] * 1000000 + time[2]
-  local head = redis.pcall("zrange", queue, 0, 0, "withscores")
-  local moved = head[1] == ">" and 4 or 0
-  if moved == 0 and head[1] and head[1] ~= ARGV[3] then
-    local ticket = now - ARGV[4]
-    local entered = redis.pcall("zscore", queue, ARGV[3]) or ticket
-    if tonumber(head[2]) < math.min(ticket, tonumber(entered)) then
-      come(ARGV[3])
-      if redis.call("pttl", key) ~= -2 then return 0 end
-      notify()
-      return 2
-    end
+  --@ turn
+  if is_behind() then
+    if left_for(head[1]) ~= -2 then return 0 end
+    notify()
+    return 2
   end
   local is_set
   if ARGV[2] == "0" then
@@ -312,19 +332,9 @@ function take_turn()
       end
     end
   end
-  if ARGV[5] == "-1" then
-    redis.pcall("zrem", queue, ARGV[3])
-    if KEYS[2] then notify_next_slot() end
-    return 1
-  end
-  local ticket = string.format("%.0f", now - ARGV[5])
-  local entered = redis.pcall("zadd", queue, ticket, ARGV[3])
-  if type(entered) == "number" and redis.pcall("pexpire", queue, 60000) ~= 1 then
-    redis.pcall("zrem", queue, ARGV[3])
-  end
+  pass_entry_on()
   if KEYS[2] then notify_next_slot() end
-  if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
-  return 1
+  return is_next_first() and 3 or 1
 end
 
 -- Leave the queue. A turn that was not used goes to the next. ARGV: process. Sent as
@@ -345,21 +355,12 @@ end
 -- As take_turn, of a reader. Also of a first try, which is no process's, "": a reader
 -- whom others let in would pass by all that wait, so somebody in the queue refuses it.
 function take_turn_shared()
-  --@ notify_next
+  --@ turn
   --@ readers
-  local time = redis.call("time")
-  local now = time[1] * 1000000 + time[2]
-  local head = redis.pcall("zrange", queue, 0, 0, "withscores")
-  local moved = head[1] == ">" and 4 or 0
-  if moved == 0 and head[1] and head[1] ~= ARGV[3] then
-    local ticket = now - ARGV[4]
-    local entered = redis.pcall("zscore", queue, ARGV[3]) or ticket
-    if tonumber(head[2]) < math.min(tonumber(entered), ticket) then
-      come(ARGV[3])
-      drop_gone(ARGV[3])
-      if left_for(redis.call("zrange", queue, 0, 0)[1]) == -2 then notify() end
-      if redis.call("exists", queue) == 1 then return 2 end
-    end
+  if is_behind() then
+    drop_gone(ARGV[3])
+    if left_for(redis.call("zrange", queue, 0, 0)[1]) == -2 then notify() end
+    if redis.call("exists", queue) == 1 then return 2 end
   end
   local done = read(ARGV[1], ARGV[2])
   if done ~= 1 then
@@ -368,15 +369,8 @@ function take_turn_shared()
   end
   forget()
   if moved == 4 then return 5 end
-  if ARGV[5] == "-1" then
-    redis.pcall("zrem", queue, ARGV[3])
-  else
-    redis.pcall("zadd", queue, string.format("%.0f", now - ARGV[5]), ARGV[3])
-    if redis.pcall("pexpire", queue, 60000) ~= 1 then
-      redis.pcall("zrem", queue, ARGV[3])
-    end
-  end
-  if redis.pcall("zrange", queue, 0, 0)[1] == ARGV[3] then return 3 end
+  pass_entry_on()
+  if is_next_first() then return 3 end
   notify()
   return 1
 end
