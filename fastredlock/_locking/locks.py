@@ -25,6 +25,7 @@ from .._options.keys import (
     encode_resources,
     encode_token,
     permits_of,
+    shared_of,
     unprefixed,
 )
 from .._options.retry import refused, refused_type
@@ -250,22 +251,25 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         *,
         ttl: float | None = None,
         fence: int | None = None,
+        shared: bool = False,
     ) -> AnyLease:
         """Return a Lease for a lock that another process took, by its token.
 
         Does no I/O, and is not awaited. It can be released and extended (by `ttl`, s);
         `remaining()` is 0.0 until its first extend. A lease of acquire_all has a tuple
         of resources: pass that. `fence`: its number, with fencing, which the masters
-        are not asked for.
+        are not asked for. `shared`: True if it was taken so; as a lock's, such a token
+        is refused by its first extend or release.
         """
         driver, settings = self._driver, self._driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
         given, fence = encode_token(token), checked_fence(fence)
-        keys: bytes | tuple[bytes, ...]
-        if isinstance(resource, tuple):
-            keys = encode_resources(resource)
-        else:
-            keys = encode_resource(resource)
+        encode: Any = encode_resource
+        if shared is not False:
+            encode = shared_of(settings, shared, None, None)
+        elif isinstance(resource, tuple):
+            encode = encode_resources
+        keys = encode(resource)
         round = driver.engine.new_adopted(keys, given, terms, fence, driver.now_ns())
         return self._new_lease(driver, resource, round)
 

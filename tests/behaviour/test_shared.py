@@ -19,9 +19,10 @@ from fastredlock import (
     ReleaseStatus,
     Vote,
 )
+from fastredlock.testing import MemoryLocks
 from tests.support.calls import all_granted, connected, granted
 from tests.support.fixtures import MakeLocks, Servers, blocking
-from tests.support.keys import KEY, is_empty
+from tests.support.keys import KEY, delete, is_empty
 from tests.support.waiters import FALL_BACK, queued
 from tests.support.waiting import stopwatch, wait_until
 
@@ -126,9 +127,11 @@ def test_lease_when_its_lock_is_of_the_other_kind_by_now_then_is_lost_for_good(
     servers: Servers,
 ) -> None:  # fmt: skip
     """WRONGTYPE was no answer: the key might still have been ours."""
-    lease = granted(make_locks(urls).acquire(KEY, shared=was_shared, ttl=10))
-    assert wait_until(lambda: all(each.delete(KEY) for each in servers))
-    other = granted(locks.acquire(KEY, shared=not was_shared, ttl=20))
+    late = connected(make_locks(urls))
+    lease = granted(late.acquire(KEY, shared=was_shared, ttl=10))
+    assert wait_until(lambda: all(each.exists(KEY) for each in servers))
+    delete(servers)
+    other = granted(connected(locks).acquire(KEY, shared=not was_shared, ttl=20))
     assert wait_until(lambda: all(each.exists(KEY) for each in servers))
     before = [server.dump(KEY) for server in servers]
     with pytest.raises(LeaseLostError, match="taken by another"):
@@ -266,7 +269,8 @@ def test_holders_when_several_read_then_have_a_row_for_each_that_still_does(
     ends: int, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
 ) -> None:
     """The last one to end has a row as well as the first."""
-    both = read(locks, ttl=10), read(make_locks(urls), ttl=20)
+    each_of = connected(locks), connected(make_locks(urls))
+    both = [read(own, ttl=10 + i) for i, own in enumerate(each_of)]
     assert wait_until(lambda: len(locks.holders(KEY)) == 10)
     rows = locks.holders(KEY)
     assert [row.master for row in rows[::2]] == [row.master for row in rows[1::2]]
@@ -281,7 +285,8 @@ def test_holders_when_several_read_then_have_a_row_for_each_that_still_does(
 def test_holders_when_a_reader_has_expired_then_have_no_row_of_it(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    dead, living = read(locks, ttl=0.5), read(make_locks(urls), ttl=10)
+    other = connected(make_locks(urls))
+    dead, living = read(connected(locks), ttl=0.5), read(other, ttl=10)
     assert wait_until(lambda: all(each.zcard(KEY) == 2 for each in servers))
     assert wait_until(lambda: len(locks.holders(KEY)) == 5)
     assert not dead.is_valid
@@ -292,7 +297,8 @@ def test_holders_when_a_reader_has_expired_then_have_no_row_of_it(
 def test_break_of_one_reader_then_leaves_the_others(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    stays, goes = read(locks, ttl=10), read(make_locks(urls), ttl=20)
+    other = connected(make_locks(urls))
+    stays, goes = read(connected(locks), ttl=10), read(other, ttl=20)
     assert wait_until(lambda: all(each.zcard(KEY) == 2 for each in servers))
     status = locks.break_(KEY, token_hash=goes.token_hash)
     assert status is ReleaseStatus.RELEASED
@@ -302,6 +308,40 @@ def test_break_of_one_reader_then_leaves_the_others(
     assert stays.extend() > 0
     with pytest.raises(LeaseLostError):
         goes.extend()
+
+
+def test_reader_of_another_process_when_adopted_then_goes_on_beside_others(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    others = connected(make_locks(urls))
+    stays, taken = read(connected(locks), ttl=5), read(others, ttl=5)
+    assert wait_until(lambda: [len(each) for each in readers_at(servers)] == [2] * 5)
+    adopted = locks.adopt(KEY, taken.token, shared=True, ttl=60)
+    assert adopted.extend() > 50
+    assert all(each.pttl(KEY) > 50_000 for each in servers)
+    assert adopted.release() is ReleaseStatus.RELEASED
+    assert readers_at(servers) == [[stays.token]] * 5
+    with pytest.raises(LeaseLostError):
+        taken.extend()
+    assert locks.adopt(KEY, stays.token).release() is ReleaseStatus.GONE
+    assert stays.extend() > 0
+
+
+def test_readers_when_in_memory_then_have_rows_and_one_may_be_broken_or_adopted() -> (
+    None
+):
+    locks = MemoryLocks()
+    one, two, three = (granted(locks.acquire(KEY, shared=True)) for _ in range(3))
+    assert len(locks.holders(KEY)) == 3 * len(
+        {row.master for row in locks.holders(KEY)}
+    )
+    status = locks.break_(KEY, token_hash=one.token_hash)
+    assert status is ReleaseStatus.RELEASED
+    locks.adopt(KEY, two.token, shared=True).release()
+    assert {row.token_hash for row in locks.holders(KEY)} == {three.token_hash}
+    assert three.release() is ReleaseStatus.RELEASED
+    granted(locks.acquire(KEY, timeout=0)).release()
+    locks.close()
 
 
 @blocking
