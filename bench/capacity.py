@@ -26,6 +26,7 @@ def main() -> int:
     parser = new_parser("capacity", __doc__)
     add = parser.add_argument
     add("--locks", type=count_of, default=20_000, help="held at the same time")
+    add("--readers", type=count_of, default=1000, help="who share one lock")
     add("--waiting", type=count_of, default=1000, help="processes that wait for one")
     add("--seconds", type=float, default=10.0, help="for which they wait")
     options = parser.parse_args()
@@ -37,6 +38,8 @@ def main() -> int:
         with FastRedlock([url]) as locks:
             held_by(locks, server, options.locks)
             commands_of(locks, server)
+            for count in (1, 100, options.readers):
+                read_by(locks, server, count)
         asyncio.run(waiting(url, server, options.waiting, options.seconds))
     return 0
 
@@ -75,6 +78,26 @@ def commands_of(locks: FastRedlock, server: redis.Redis) -> None:
     )
     cpu = (after["cpu"] - before["cpu"]) / PAIRS
     print(f"{cpu * 1e6:.0f} us of a master's CPU for them")
+
+
+def read_by(locks: FastRedlock, server: redis.Redis, count: int) -> None:
+    leases = [locks.acquire(NAME, shared=True, ttl=600) for _ in range(count)]
+    assert all(leases)
+    bytes_each = (server.memory_usage(NAME, samples=0) or 0) / count
+    server.config_resetstat()
+    for _ in range(PAIRS):
+        with locks.lock(NAME, shared=True):
+            pass
+    told: Any = server.info("commandstats")
+    calls = told["cmdstat_evalsha"]["calls"]
+    each_us = told["cmdstat_evalsha"]["usec"] / PAIRS
+    assert calls >= 2 * PAIRS
+    print(
+        f"{bytes_each:.0f} bytes of a master's memory for each of {count:,} readers;"
+        f" one more, and its release: {each_us:.0f} us of its CPU"
+    )
+    for lease in leases:
+        lease.release()  # type: ignore[union-attr]
 
 
 async def waiting(url: str, server: redis.Redis, count: int, seconds: float) -> None:
