@@ -143,16 +143,6 @@ def votes(round: Round) -> tuple[Vote, str | None]:
     return vote, text
 
 
-def test_round_when_its_key_has_a_node_then_goes_there_alone() -> None:
-    cluster = Cluster()
-    for key, node in ((b"foo", NODE_B), (b"bar", NODE_A), (b"x{foo}y", NODE_B)):
-        round = cluster.begin(key, T0 + MS)
-        assert [words[:2] for words in cluster.sent(node)] == [[b"SET", key]]
-        assert cluster.sent(NODE_A) == cluster.sent(NODE_B) == []
-        cluster.say(node, b"+OK\r\n", T0 + 2 * MS)
-        assert round.verdict is Verdict.WON
-
-
 def test_acquire_when_the_first_map_lacks_its_slot_then_the_next_node_is_asked() -> (
     None
 ):
@@ -164,20 +154,6 @@ def test_acquire_when_the_first_map_lacks_its_slot_then_the_next_node_is_asked()
     assert cluster.first[-1][:2] == [b"SET", b"foo"]
     cluster.say(NODE_B, b"+OK\r\n", T0 + 2 * MS)
     assert round.verdict is Verdict.WON
-
-
-def test_command_when_its_slot_has_moved_then_follows_in_the_same_round() -> None:
-    cluster = Cluster()
-    round = cluster.begin(b"foo", HEARD)
-    cluster.sent(NODE_B)
-    cluster.say(NODE_B, b"-MOVED 12182 a:1\r\n", HEARD + MS)
-    assert cluster.sent(NODE_A)[0][:2] == [b"SET", b"foo"]
-    cluster.say(NODE_A, b"+OK\r\n", HEARD + 2 * MS)
-    assert round.verdict is Verdict.WON
-    # It is known from now on, and the whole map is read again.
-    cluster.begin(b"foo", HEARD + 3 * MS)
-    assert cluster.sent(NODE_A)[0][:2] == [b"SET", b"foo"]
-    assert cluster.to_connect == [HOME]
 
 
 def test_command_when_nodes_send_it_in_a_circle_then_is_a_failed_vote() -> None:
@@ -194,35 +170,6 @@ def test_command_when_nodes_send_it_in_a_circle_then_is_a_failed_vote() -> None:
     assert hops == 6
     assert round.verdict is Verdict.UNREACHABLE
     assert votes(round) == (Vote.FAILED, "MOVED 12182")  # and no address
-
-
-def test_command_when_its_slot_is_at_a_new_node_then_is_sent_when_that_is_ready() -> (
-    None
-):
-    cluster = Cluster()
-    round = cluster.begin(b"foo", HEARD)
-    cluster.say(NODE_B, MOVED_C, HEARD + MS)
-    assert sorted(cluster.to_connect) == [HOME, NODE_C]
-    cluster.to_connect.remove(NODE_C)
-    cluster.ready(NODE_C, HEARD + 2 * MS)
-    assert cluster.first[-1][3:5] == [b"foo", round.token]
-    cluster.say(NODE_C, b":1\r\n", HEARD + 3 * MS)
-    assert round.verdict is Verdict.WON
-
-
-def test_extension_when_its_key_alone_has_moved_then_asks_there_once() -> None:
-    cluster = Cluster()
-    lease = cluster.engine.new_adopted(b"foo", b"token", TERMS)
-    for at_ns in (HEARD, HEARD + 6 * MS):
-        round = cluster.engine.new_extension(lease, TERMS)
-        hand.submit(cluster.engine, round, at_ns)
-        assert cluster.sent(NODE_B)[-1][3] == b"foo"
-        cluster.say(NODE_B, b"-ASK 12182 a:1\r\n", at_ns + MS)
-        asking, extend = cluster.sent(NODE_A)
-        assert (asking, extend[3]) == ([b"ASKING"], b"foo")
-        cluster.say(NODE_A, b"+OK\r\n:1\r\n", at_ns + 2 * MS)
-        assert round.verdict is Verdict.WON
-    assert HOME not in cluster.to_connect
 
 
 def test_extension_when_asking_is_forbidden_then_a_warning_names_the_right() -> None:
@@ -298,24 +245,6 @@ def test_acquire_when_its_slot_has_moved_into_a_quarantine_then_is_not_granted(
     undone = [words[1] for words in cluster.sent(NODE_A)]
     assert undone == [scripts.RELEASE] * was_sent
     assert "votes in" in (votes(round)[1] or "")
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [b"-ASK 12182 a:1\r\n", b"-TRYAGAIN several keys\r\n", b"-CLUSTERDOWN no\r\n"],
-)
-def test_several_when_their_slot_is_being_moved_then_are_a_failed_vote(
-    reply: bytes,
-) -> None:
-    cluster = Cluster()
-    keys = (b"{foo}1", b"{foo}2")
-    round = cluster.engine.new_round(int(Operation.ACQUIRE), keys, b"token", TERMS)
-    hand.submit(cluster.engine, round, HEARD)
-    cluster.say(NODE_B, reply, HEARD + MS)
-    assert round.verdict is Verdict.UNREACHABLE
-    assert cluster.sent(NODE_A) == []
-    assert "a:1" not in (votes(round)[1] or "a:1")  # callers know another address
-    assert (HOME in cluster.to_connect) == reply.startswith(b"-CLUSTERDOWN")
 
 
 @pytest.mark.parametrize(

@@ -574,27 +574,35 @@ PROMOTED = {"master_replid2": "f" * 40, "second_repl_offset": 7}
 OTHER = LONG | {"run_id": "b"}
 
 
+WINDOW = {"failover_ns": 3 * S}
+YOUNG = {"run_id": "a", "uptime_in_seconds": 1}
+
+
 @pytest.mark.parametrize(
-    ("before", "after", "marked", "said"),
+    ("options", "before", "after", "seconds", "said"),
     [
-        (LONG, OTHER, mark(), "restarted or replaced: its run id is new, votes in 0."),
+        (WINDOW, LONG, OTHER, 14, "restarted or replaced: its run id is new, votes"),
         # Its run id is the one before; what it lost as a replica of the other is gone.
-        (LONG, LONG | PROMOTED, mark(), "may have been replaced: its replicas, or a"),
-        (LONG | PROMOTED, LONG | PROMOTED | {"second_repl_offset": 9}, mark(), ""),
+        (WINDOW, LONG, LONG | PROMOTED, 14, "may have been replaced: its replicas, or"),
+        (WINDOW, LONG | PROMOTED, LONG | PROMOTED | {"second_repl_offset": 9}, 14, ""),
+        # Its first replica has come: Redis draws another replication id then.
+        (WINDOW, LONG, LONG | {"master_replid": "y"}, 0, ""),
+        ({"lossless_failover": True}, YOUNG, YOUNG | {"run_id": "b"}, 0, ""),
     ],
 )
 def test_guard_when_an_endpoint_may_have_another_server_then_it_waits_for_the_window(
-    before: dict[str, object], after: dict[str, object], marked: bytes, said: str
+    options: Any, before: Any, after: Any, seconds: int, said: str
 ) -> None:
     told = info(**{"master_replid": "x", **before})
-    engine = make_ready(endpoint_engine(failover_ns=3 * S), [told])
+    engine = make_ready(endpoint_engine(**options), [told])
     assert said_of(begin(engine, START_NS))[0] is Vote.PENDING
     lost(engine, 0, "cut", START_NS)
-    told = info(**{"master_replid": "x", **after})
-    make_ready(engine, [told], START_NS + S, marked)
-    vote, text = said_of(begin(engine, START_NS + 15 * S - 1))
-    assert (vote, str(text)[: len(said)]) == (Vote.FAILED, said)
-    assert said_of(begin(engine, START_NS + 15 * S))[0] is Vote.PENDING
+    told, votes_ns = info(**{"master_replid": "x", **after}), START_NS + S + seconds * S
+    make_ready(engine, [told], START_NS + S)
+    vote, text = said_of(begin(engine, votes_ns - 1))
+    if seconds:
+        assert (vote, str(text)[: len(said)]) == (Vote.FAILED, said)
+    assert said_of(begin(engine, votes_ns))[0] is Vote.PENDING
 
 
 @pytest.mark.parametrize(
@@ -614,14 +622,6 @@ def test_guard_when_replicas_came_while_it_was_idle_then_the_marker_has_their_co
     assert said_of(begin(engine, START_NS))[0] is (
         Vote.PENDING if votes else Vote.FAILED
     )
-
-
-def test_guard_when_its_first_replica_has_come_then_an_endpoint_votes() -> None:
-    """Redis draws another replication id then: nobody was promoted."""
-    engine = make_ready(endpoint_engine(failover_ns=3 * S), [info(**LONG)])
-    lost(engine, 0, "cut", START_NS)
-    make_ready(engine, [info(**LONG, master_replid="y")], START_NS + S)
-    assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
 
 
 @pytest.mark.parametrize(
@@ -661,14 +661,6 @@ def test_endpoint_when_too_few_replicas_follow_then_that_is_why_it_has_no_vote()
         "NOREPLICAS: too few replicas follow it, so it refuses all writes",
     )
     make_ready(engine, [info(**LONG)], START_NS + S)
-    assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
-
-
-def test_guard_when_an_endpoint_keeps_its_writes_then_it_votes_at_once() -> None:
-    old, new = (info(run_id=name, uptime_in_seconds=1) for name in "ab")
-    engine = make_ready(endpoint_engine(lossless_failover=True), [old])
-    lost(engine, 0, "cut", START_NS)
-    make_ready(engine, [new], START_NS + S)
     assert said_of(begin(engine, START_NS + S))[0] is Vote.PENDING
 
 

@@ -144,24 +144,6 @@ def test_release_when_repeated_then_waits_for_the_others_but_for_no_frozen_maste
     assert release.is_finished
 
 
-def test_release_when_cut_then_waits_for_the_next_connection_and_no_frozen_master() -> (
-    None
-):
-    engine = hand.ready_engine(5)
-    release = hand.release_adopted(engine, T0)
-    hand.lost(engine, 0, "cut", T0 + MS)
-    for master in (1, 2, 3):
-        hand.receive(engine, master, b":1\r\n" + TIME_REPLY, T0 + MS)
-    hand.finish(engine, T0 + 2 * MS)
-    assert (release.verdict, release.is_finished) == (Verdict.WON, False)
-    assert engine.next_ns <= release.deadline_ns
-    hand.finish(engine, T0 + 50 * MS)  # longer than a master that is frozen is given
-    assert not release.is_finished
-    assert scripts.RELEASE in words_again(engine, T0 + 50 * MS)
-    hand.finish(engine, T0 + 51 * MS)
-    assert release.is_finished
-
-
 @pytest.mark.parametrize("end", ["its deadline", "its caller"])
 def test_extension_when_it_is_over_then_is_not_repeated_behind_a_later_one(
     end: str,

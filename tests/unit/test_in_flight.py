@@ -55,43 +55,6 @@ def release_of(engine: Engine, lease: Round, at_ns: int) -> Round:
     return release
 
 
-@pytest.mark.parametrize("has_expiry", [True, False])
-def test_acquire_when_cut_then_is_asked_again_as_one_that_may_be_done(
-    has_expiry: bool,
-) -> None:
-    engine = ready_engine()
-    terms = Terms(TERMS.ttl_ms, TERMS.drift_ns, TERMS.timeout_ns, has_expiry=has_expiry)
-    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", terms)
-    hand.start(engine, round, T0)
-    cut(engine, T0 + MS)
-    assert round.verdict is Verdict.OPEN
-    ttl = [b"%d" % TERMS.ttl_ms] * has_expiry
-    assert hand.reconnect(engine, T0 + 2 * MS) == [
-        [b"EVAL", scripts.ACQUIRE_AGAIN, b"1", b"key", round.token, *ttl]
-    ]
-    hand.receive(engine, 0, b":1\r\n", T0 + 3 * MS)
-    assert round.is_won
-    assert round.valid_until_ns == T0 + 10 * S - TERMS.drift_ns  # of its first write
-
-
-@pytest.mark.parametrize(
-    ("reply", "verdict", "state"),
-    [
-        (b":0\r\n", Verdict.TAKEN, MasterState.READY),
-        (b"+OK\r\n", Verdict.UNREACHABLE, MasterState.BACKOFF),  # that of a SET
-    ],
-)
-def test_repeated_acquire_when_not_granted_then_may_hold_all_the_same(
-    reply: bytes, verdict: Verdict, state: MasterState
-) -> None:
-    """The SET of the first connection may still be executed."""
-    engine, round = cut_round()
-    hand.reconnect(engine, T0 + 2 * MS)
-    hand.receive(engine, 0, reply, T0 + 3 * MS)
-    assert (round.verdict, engine.states[0][0]) == (verdict, state)
-    assert round.may_hold == 1
-
-
 @pytest.mark.parametrize("operation", [Operation.ACQUIRE, Operation.EXTEND])
 def test_repeated_command_when_answered_by_an_error_then_the_first_counts_as_done(
     operation: Operation,

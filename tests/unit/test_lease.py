@@ -227,74 +227,41 @@ def test_error_of_the_body_wins_over_a_release_that_fails(failure: Exception) ->
 # ---- extend
 
 
-@pytest.mark.parametrize(
-    ("ttl", "before_ns", "after_ns"),
-    [(2, 1_978 * MS, 1_978 * MS), (60, VALIDITY_NS, 60 * S - 602 * MS)],
-)
-def test_extension_shrinks_the_validity_at_once_and_grows_it_once_it_is_confirmed(
-    ttl: float, before_ns: int, after_ns: int
-) -> None:
-    locks = ScriptedLocks("GG.", "GG.", took_ns=0)
-    lease = taken(locks)
-    seen: list[float] = []
-    locks.meanwhile = lambda: seen.append(lease.remaining())
-    lease.extend(ttl)
-    assert seen == [seconds(before_ns)]
-    assert lease.remaining() == seconds(after_ns)
-
-
-def test_shorter_extension_shrinks_the_validity_where_it_is_never_confirmed() -> None:
-    locks = ScriptedLocks("GG.", "G..", took_ns=0)
-    lease = taken(locks)
-    with pytest.raises(NotExtendedError) as caught:
-        lease.extend(2)  # no quorum within 100 ms, 5 % of its ttl
-    assert lease.remaining() == seconds(1_978 * MS - 100 * MS)
-    assert caught.value.remaining == lease.remaining()
-
-
-@pytest.mark.parametrize("votes", ["FF.", "G..", "..."])
-def test_extension_without_a_quorum_keeps_the_old_validity(votes: str) -> None:
-    locks = ScriptedLocks("GG.", votes, took_ns=0, round_timeout=0.5)
-    lease = taken(locks)
-    began = locks.now
-    with pytest.raises(NotExtendedError, match="not confirmed by a quorum") as caught:
-        lease.extend(60)
-    left_ns = VALIDITY_NS - (locks.now - began)
-    assert lease.remaining() == caught.value.remaining == seconds(left_ns)
-    assert f"valid for {left_ns / 1e9:.3f} s more" in str(caught.value)
-
-
-@pytest.mark.parametrize(("spare_ns", "is_lost"), [(1, False), (0, True), (-S, True)])
-def test_extension_without_a_quorum_is_lost_only_where_the_validity_is_over(
-    spare_ns: int, is_lost: bool
-) -> None:
-    locks = ScriptedLocks("GG.", "FF.", took_ns=0, round_timeout=60)
-    lease = taken(locks)
-    locks.took_ns = VALIDITY_NS - spare_ns
-    error: Any = LeaseLostError if is_lost else NotExtendedError
-    with pytest.raises(error) as caught:
-        lease.extend(60)
-    assert ("and its validity is over" in str(caught.value)) is is_lost
-    assert caught.value.remaining == seconds(max(spare_ns, 0))
+OF_2, OF_60 = 1_978 * MS, 60 * S - 602 * MS  # validities of such ttls
 
 
 @pytest.mark.parametrize(
-    ("ttl", "took_ns", "counts"),
+    ("votes", "ttl", "took_ns", "said", "left_ns"),
     [
-        *((60, VALIDITY_NS - spare, spare > 0) for spare in (1, 0, -S)),
-        (2, 2 * S, False),  # it used its own validity up
+        ("GG.", 60, 0, "", OF_60),
+        ("GG.", 2, 0, "", OF_2),
+        ("GG.", 60, VALIDITY_NS - 1, "", OF_60 - VALIDITY_NS + 1),
+        *(("GG.", 60, VALIDITY_NS + late, "too late", 0) for late in (0, S)),
+        ("GG.", 2, 2 * S, "too late", 0),  # it used its own validity up
+        ("FF.", 60, 0, "not confirmed by a quorum, valid for 9.898 s", VALIDITY_NS),
+        ("FF.", 60, VALIDITY_NS - 1, "not confirmed", 1),
+        *(("FF.", 60, VALIDITY_NS + late, "validity is over", 0) for late in (0, S)),
+        # No quorum within 0.5 s.
+        *(
+            (votes, 60, 0, "valid for", VALIDITY_NS - S // 2)
+            for votes in ("G..", "...")
+        ),
+        ("G..", 2, 0, "not confirmed", OF_2 - S // 2),
     ],
 )
-def test_extension_counts_only_inside_the_old_validity_and_its_own(
-    ttl: float, took_ns: int, counts: bool
+def test_extension_shrinks_at_once_and_grows_the_validity_once_it_is_confirmed(
+    votes: str, ttl: float, took_ns: int, said: str, left_ns: int
 ) -> None:
-    locks = ScriptedLocks("GG.", "GG.", took_ns=0, round_timeout=60)
+    locks = ScriptedLocks("GG.", votes, took_ns=0, round_timeout=0.5)
     lease = taken(locks)
-    locks.took_ns = took_ns
-    late = nullcontext() if counts else pytest.raises(LeaseLostError, match="too late")
-    with late:
+    locks.took_ns, seen = took_ns, list[float]()
+    locks.meanwhile = lambda: seen.append(lease.remaining())
+    error: Any = NotExtendedError if left_ns else LeaseLostError
+    with pytest.raises(error, match=said) if said else nullcontext() as caught:
         lease.extend(ttl)
-    assert (lease.remaining() > 0) is counts
+    assert seen == [seconds(VALIDITY_NS if ttl > 2 else OF_2)]
+    assert lease.remaining() == seconds(left_ns)
+    assert not said or caught.value.remaining == lease.remaining()
 
 
 @pytest.mark.parametrize(
@@ -324,7 +291,7 @@ def test_lease_that_is_over_is_not_extended_and_nothing_is_sent(
 # Of a shorter one a master may have it by now, or get it after the longer one.
 @pytest.mark.parametrize(
     ("ttl", "before_ns", "after_ns"),
-    [(60, VALIDITY_NS, 60 * S - 602 * MS), (2, 1_978 * MS, 1_978 * MS)],
+    [(60, VALIDITY_NS, OF_60), (2, OF_2, OF_2)],
 )
 def test_extension_that_is_interrupted_leaves_the_old_validity_or_binds_the_next_one(
     ttl: float, before_ns: int, after_ns: int
@@ -350,9 +317,9 @@ def test_extensions_that_overlap_end_with_the_earliest(
     lease = taken(locks)
     locks.meanwhile = lambda: lease.extend(inner)
     lease.extend(outer)
-    assert lease.remaining() == seconds(1_978 * MS)
+    assert lease.remaining() == seconds(OF_2)
     locks.answers.append("GG.")
-    assert lease.extend(60) == seconds(60 * S - 602 * MS)  # the last, without overlap
+    assert lease.extend(60) == seconds(OF_60)  # the last, without overlap
 
 
 def held(*votes: str) -> tuple[ScriptedLocks, list[Lease]]:

@@ -57,56 +57,6 @@ def extend(engine: Engine, lease: Round) -> Round:
     return round
 
 
-@pytest.mark.parametrize(
-    ("native", "words"),
-    [
-        (VALKEY, b"*3\r\n$7\r\nDELIFEQ\r\n$3\r\nkey\r\n%b"),
-        (REDIS, b"*4\r\n$5\r\nDELEX\r\n$3\r\nkey\r\n$4\r\nIFEQ\r\n%b"),
-    ],
-)
-@pytest.mark.parametrize(
-    ("reply", "vote"), [(b":1\r\n", Vote.GRANTED), (b":0\r\n", Vote.TAKEN)]
-)
-def test_release_is_one_command_and_its_reply_that_of_the_script(
-    native: bytes, words: bytes, reply: bytes, vote: Vote
-) -> None:
-    engine = ready(native)
-    round = release(engine, lease_of(engine))
-    token = b"$%d\r\n%b\r\n" % (len(round.token), round.token)
-    assert hand.outgoing(engine, 0) == words % token
-    hand.receive(engine, 0, reply, NOW)
-    assert said_of(round) == (vote, None)
-
-
-@pytest.mark.parametrize("native", [VALKEY, REDIS])
-@pytest.mark.parametrize(
-    ("reply", "vote"),
-    [(b"+OK\r\n", Vote.GRANTED), (b"_\r\n", Vote.TAKEN), (b"$-1\r\n", Vote.TAKEN)],
-)
-def test_extension_is_a_set_where_the_token_stands(
-    native: bytes, reply: bytes, vote: Vote
-) -> None:
-    engine = ready(native)
-    round = extend(engine, lease_of(engine))
-    token = b"$%d\r\n%b\r\n" % (len(round.token), round.token)
-    assert hand.outgoing(engine, 0) == (
-        b"*7\r\n$3\r\nSET\r\n$3\r\nkey\r\n" + token + b"$4\r\nIFEQ\r\n" + token
-        + b"$2\r\nPX\r\n$5\r\n10000\r\n"
-    )  # fmt: skip
-    hand.receive(engine, 0, reply, NOW)
-    assert said_of(round) == (vote, "gone or taken" if vote is Vote.TAKEN else None)
-
-
-@pytest.mark.parametrize("reply", [b":1\r\n", b":0\r\n", b":2\r\n"])
-def test_extension_when_answered_as_a_script_then_counts_for_nothing(
-    reply: bytes,
-) -> None:
-    engine = ready(VALKEY)
-    round = extend(engine, lease_of(engine))
-    hand.receive(engine, 0, reply, NOW)
-    assert said_of(round)[0] is Vote.FAILED
-
-
 def test_error_of_an_extension_is_not_asked_again_behind_the_release() -> None:
     engine = ready(VALKEY)
     lease = lease_of(engine)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import pytest
 
 from fastredlock._core import (
@@ -17,27 +15,11 @@ from fastredlock._options.settings import Settings
 from tests.support import by_hand as hand
 from tests.support.by_hand import MS
 from tests.support.gate_by_hand import COUNT, KEY, TAKE, Gate, Gates
-from tests.support.rounds import attempts_of
 
 INSPECT = int(Operation.INSPECT)
 TWO, THREE = Permits(KEY, 2), Permits(KEY, 3)
 NAME = THREE.name
-TAKEN = b"$-1\r\n"
 NEXT_IS_FIRST = b":3\r\n"
-
-
-def tries(gate: Gate | Gates, permits: Permits = THREE) -> Iterator[Round | float]:
-    """Return the rounds of an acquire with timeout=0."""
-    tokens = iter(b"token of try %d" % number for number in range(99))
-    return attempts_of(gate.engine, permits, tokens.__next__, 0, None, gate.now_ns)
-
-
-def run(gate: Gate | Gates, driven: Iterator[Round | float]) -> Round:
-    """Let an acquire open its next round."""
-    round = next(driven)
-    assert isinstance(round, Round)
-    hand.submit(gate.engine, round, gate.now_ns)
-    return round
 
 
 def try_slot(gates: Gates) -> Round:
@@ -84,19 +66,6 @@ def test_slot_when_released_then_is_the_next_to_be_tried_unless_it_was_gone(
         gates.hear(master)
         gates.say(master, reply)
     assert (try_slot(gates).slot == first.slot) is is_next
-
-
-def test_acquire_when_its_looks_are_fast_then_tries_each_slot() -> None:
-    gate, slots = Gate(), list[int]()
-    driven = tries(gate)
-    for _ in range(3):
-        slots.append(run(gate, driven).slot)
-        gate.say(TAKEN)
-        run(gate, driven)
-        assert scripts.LOOK_SHA1 in gate.hear()
-        seen = b"".join(b"%d" % (slot in slots) for slot in range(3))
-        gate.say(b"$3\r\n%b\r\n" % seen)
-    assert sorted(slots) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

@@ -48,19 +48,6 @@ def sent(engine: Engine, index: int = 0) -> list[bytes]:
     return [words[0] for words in [hand.sent(engine, i) for i in range(3)][index]]
 
 
-def test_acquire_when_the_last_release_is_confirmed_then_is_sent(
-    engine: Engine,
-) -> None:
-    lease = granted(engine)
-    release(engine, lease, T0 + 2 * MS)
-    hand.say(
-        engine, DONE, T0 + 3 * MS, (0, 1)
-    )  # a quorum; the third is as good as sent
-    again = acquire(engine, T0 + 4 * MS)
-    assert not again.is_withheld
-    assert [sent(engine, 2), again.may_hold] == [[b"SET"], 0b111]
-
-
 def test_release_when_its_token_was_used_again_then_is_not_repeated_by_its_source(
     engine: Engine,
 ) -> None:

@@ -2,23 +2,17 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import pytest
 
-from fastredlock import QuorumUnreachableError, Retry
 from fastredlock._core import (
-    DriverFields,
-    LeaseFields,
     Operation,
     Round,
     Verdict,
-    begin_releases,
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
 from tests.support import gate_by_hand as gates_by_hand
-from tests.support.by_hand import MS, START_NS, TERMS, S, bulk
+from tests.support.by_hand import MS, TERMS, bulk
 from tests.support.gate_by_hand import (
     ASK,
     COUNT,
@@ -108,31 +102,6 @@ def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() ->
     assert gate.engine.counters.waits == 1
 
 
-@pytest.mark.parametrize("is_cut", [False, True])
-def test_waiter_when_its_gate_alone_is_silent_then_goes_on_until_that_is_given_up(
-    is_cut: bool,
-) -> None:
-    """Seen: of 1,000 that waited with timeout=600, all raised after 25 s."""
-    gate = Gate()
-    given = lambda: b"token", None, Retry(unreachable_tries=1), gate.now_ns
-    driven = attempts_of(gate.engine, KEY, *given)
-    gate.submit(next(driven))
-    gate.say(b"$-1\r\n")
-    round = gate.submit(next(driven))
-    gate.tell()
-    for _ in range(2 if is_cut else 0):  # and the next connection as well
-        gate.cut()
-        gate.pass_time(MS)
-    gate.pass_time(500 * MS)
-    assert round.verdict is Verdict.UNREACHABLE
-    assert round.lacks_its_gate != is_cut
-    if is_cut:
-        with pytest.raises(QuorumUnreachableError):
-            next(driven)
-    else:
-        assert isinstance(next(driven), float)
-
-
 @pytest.mark.parametrize("is_entered", [False, True])
 def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters(
     is_entered: bool,
@@ -182,20 +151,6 @@ def test_waiter_when_a_free_key_is_left_alone_then_tries_out_of_turn(case: str) 
         gate.say(b"+OK\r\n")
         assert round.is_won
         assert scripts.LEAVE_QUEUE in gate.hear()
-
-
-def test_release_when_nobody_waits_here_then_takes_the_entry_out() -> None:
-    """Seen: behind the entry of a process that is idle one waited for 20 s."""
-    gate = Gate()
-    taken = gate.wait()
-    gate.tell()
-    gate.say(b":1\r\n")
-    assert taken.is_won
-    gate.hear()
-    gate.release(taken)
-    said = gate.hear()
-    assert scripts.RELEASE_AND_NOTIFY_SHA1 in said
-    assert said.endswith(bulk(b"0000000000000001"))  # the process
 
 
 def test_release_when_its_gate_replies_last_then_is_known_whom_it_notified() -> None:
@@ -289,19 +244,6 @@ def test_waiter_when_called_then_asks_at_once_and_again_when_their_time_is_over(
     assert gate.engine.counters.turns_missed == 0
 
 
-def test_waiter_when_called_by_the_question_of_another_then_says_that_it_is_there() -> (
-    None
-):
-    gate = Gate()
-    waiter = gate.wait()
-    gate.tell(b"~" + KEY)
-    gate.answer(2, -2, 20)  # the one that called looks again, not everybody
-    gate.pass_time(240 * MS)
-    assert gate.hear() == b""
-    gate.tell()
-    assert waiter.is_opened
-
-
 def test_first_when_called_again_and_again_then_has_one_question_under_way() -> None:
     gate = Gate()
     gate.wait()
@@ -322,34 +264,6 @@ def test_turns_when_thousands_are_unknown_then_a_few_are_passed_on_at_a_time() -
         gate.pass_time(30 * MS)
     assert sent == [16, 0, 16]
     assert gate.engine.counters.turns_missed == 3000
-
-
-def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_before() -> (
-    None
-):
-    """Seen by chance alone: it waited for its next question, and others came first."""
-    gate = Gate()
-    gate.engine.cohort_ns = 20 * MS
-    first, second = gate.wait(), gate.wait()
-    gate.tell()
-    gate.hear()
-    gate.say(b":1\r\n")  # set
-    gate.hear()
-    settings = SimpleNamespace(
-        default_terms=first.terms, token_source=None, retry=Retry()
-    )
-    driver = DriverFields(settings, gate.engine)
-    ((release,), _) = begin_releases(
-        driver, [LeaseFields(driver, "key", first)], "unknown"
-    )
-    assert release is not None
-    assert hand.hand_on(gate.engine, release, gate.now_ns) is second
-    third = gate.wait(is_answered=False)
-    assert scripts.ASK_TURN_SHA1 not in gate.hear()  # it may be handed on once more
-    gate.release(second)
-    asked = gate.hear()
-    assert not third.is_opened
-    assert 0 <= asked.find(scripts.ASK_TURN_SHA1) < asked.find(b"token-1")
 
 
 # --- one process that waits for many resources: how often it asks, and about which
@@ -442,7 +356,6 @@ def test_tries_when_many_wait_then_go_round_among_them() -> None:
 
 
 MARK, TAKEN = b"4", b"$-1\r\n"
-BEHIND = b"*4\r\n:0\r\n:-1\r\n:90\r\n:0\r\n"
 
 
 def flag_of_question(gates: Gates) -> bytes:
@@ -525,32 +438,6 @@ def test_caller_when_its_queue_has_moved_then_follows_it_or_polls_at_last() -> N
     assert not gates.engine.may_wait_in_turn(KEY, gates.now_ns)
 
 
-def test_caller_when_it_is_called_from_a_moved_queue_then_asks_at_once() -> None:
-    gates = Gates()
-    gates.wait()
-    gates.heard(GATE, ASK)
-    gates.say(GATE, HELD)
-    push = b">3\r\n$7\r\nmessage\r\n$7\r\nchannel\r\n$4\r\n~key\r\n"
-    gates.say(GATE, push)
-    assert gates.heard(GATE, ASK)
-    gates.say(GATE, gates_by_hand.moved())
-    assert gates.heard(NEXT, ASK)
-
-
-def test_caller_when_the_mark_is_over_then_asks_the_first_gate_and_leaves() -> None:
-    gates = waiting_elsewhere()
-    gates.heard(NEXT, ASK)
-    gates.say(NEXT, BEHIND)
-    for _ in range(22):
-        if gates.heard(GATE, ASK):
-            break
-        gates.pass_time(500 * MS)
-        if gates.now_ns < START_NS + 10 * S:
-            gates.answer(NEXT, to_ask=BEHIND)
-    assert START_NS + 10 * S <= gates.now_ns <= START_NS + 11 * S
-    assert scripts.LEAVE_QUEUE in gates.hear(NEXT)[-1]
-
-
 @pytest.mark.parametrize("reply", [b":4", b":5"])
 def test_turn_when_the_queue_has_moved_meanwhile_then_is_tried_all_the_same(
     reply: bytes,
@@ -593,28 +480,6 @@ def test_release_when_its_token_may_be_used_again_then_is_sent_once() -> None:
     gates = Gates(tokens_are_given=True)
     token = released(gates)
     assert len([words for words in gates.hear(NEXT) if token in words]) == 1
-
-
-# --- who keeps it so --------------------------------------------------------------
-
-
-def test_mark_when_its_time_is_over_at_a_slow_gate_then_is_set_again() -> None:
-    gates = Gates()
-    gates.be_slow()
-    gates.wait()
-    gates.heard(GATE, ASK)
-    gates.say(GATE, gates_by_hand.moved(2_100))
-    gates.heard(NEXT, ASK)
-    gates.say(NEXT, BEHIND)
-    asked: list[list[bytes]] = []
-    while not asked:
-        assert gates.now_ns < START_NS + 60 * S
-        gates.pass_time(500 * MS)
-        gates.answer(NEXT, to_ask=BEHIND)
-        asked = gates.heard(GATE, ASK)
-    assert asked[0][-1] == MARK
-    gates.say(GATE, gates_by_hand.moved())
-    assert len(gates.heard(NEXT, ASK)) == 1
 
 
 # --- several at once ------------------------------------------------------------------
