@@ -74,25 +74,6 @@ def test_bytes_when_held_or_lost_then_the_server_has_executed_or_not(
         assert is_mute(client)
 
 
-@pytest.mark.parametrize("unix", [False, True], ids=["tcp", "unix"])
-def test_slice_when_set_then_the_bytes_come_one_by_one(
-    shared_masters: LocalMasters, tmp_path_factory: pytest.TempPathFactory, unix: bool
-) -> None:
-    path = str(tmp_path_factory.mktemp("p") / "s") if unix else ""
-    family = socket.AF_UNIX if unix else socket.AF_INET
-    with Proxy(shared_masters.urls[0], path) as proxy, socket.socket(family) as client:
-        client.settimeout(PATIENCE)
-        client.connect(path or ("127.0.0.1", urlsplit(proxy.url).port))
-        proxy.set(slice_size=1)
-        client.sendall(b"PING\r\n")
-        came = [client.recv(64)]
-        while not b"".join(came).endswith(b"\n"):
-            came.append(client.recv(64))
-        assert b"".join(came) == b"+PONG\r\n"
-        if unix:
-            assert {len(part) for part in came} == {1}
-
-
 COMMANDS = {
     "set": (b"SET", b"k", b"v", b"NX", b"PX", b"1000"),
     "release": (b"EVALSHA", scripts.RELEASE_SHA1, b"1", b"k", b"v"),

@@ -32,7 +32,7 @@ COPIED = (
 # has noted of the variables of another: it would report a stray read of each copy, and
 # then of variables that are where they should be. (To suppress it by the names of
 # greenlet's functions ends in a crash of ASan, which finds no end of such a stack.)
-GREEN = ("tests/faults/test_greenlets.py", "tests/sim")
+GREEN = ("tests/faults/test_processes.py", "tests/sim")
 DEFAULT = (
     *("tests/setups", "tests/fuzz", "tests/unit", "tests/behaviour", "tests/faults"),
     *("tests/chaos", "tests/compat", *GREEN),

@@ -154,8 +154,10 @@ def use_all(masters: LocalMasters) -> None:
 
 
 def exclude(masters: LocalMasters) -> None:
-    """Let 50 greenlets take one lock in turn, and share it with native threads."""
-    locks = fastredlock.FastRedlock(masters.urls)
+    """Let 50 greenlets take one lock in turn, also by one object, and with threads."""
+    locks = fastredlock.FastRedlock(masters.urls, ttl=20)
+    lock = locks.lock(KEY, timeout=20)
+    take_turns(lambda: lock, 10, 5)  # each leaves its own lease
     take_turns(lambda: locks.lock(KEY, timeout=20), 50, 5)
     take_turns(lambda: locks.lock(KEY, timeout=20), 5, 20, in_threads=5)
     run_all([lambda: [locks.acquire(f"{i}", timeout=0) for i in range(9)]])
@@ -292,15 +294,6 @@ def release_in_the_hub(masters: LocalMasters) -> None:
     is_late = locks.stats().losses > 1
     assert statuses[0] is RELEASED or is_late, statuses
     assert times[0] < 1 or is_late, times
-    locks.close()
-
-
-def share_a_lock_object(masters: LocalMasters) -> None:
-    """Enter one lock object in many greenlets; each leaves its own lease."""
-    locks = fastredlock.FastRedlock(by_name(masters), ttl=20)
-    lock = locks.lock(KEY)
-    take_turns(lambda: lock, 10, 5)
-    assert keys(masters) == [0] * 5
     locks.close()
 
 
@@ -475,7 +468,7 @@ def call_beside_a_loop(masters: LocalMasters) -> None:
 PROGRAMS = [
     *(fork_while_waiting, replace_leaders, outlive_a_follower, call_beside_a_loop),
     *(use_all, exclude, stay_awake, sleep_in_between, give_up),
-    *(close_while_the_leader_is_killed, share_a_lock_object, use_compat, keep_leases),
+    *(close_while_the_leader_is_killed, use_compat, keep_leases),
     release_in_the_hub,  # stops a master
 ]
 

@@ -7,13 +7,10 @@ no test has to sleep. `down` is from the server to the client: the replies.
 
 from __future__ import annotations
 
-import array
-import fcntl
 import os
 import select
 import socket
 import struct
-import termios
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,12 +30,9 @@ class Faults:
     chunks wait until it is False again. `swallows`: what the client says is read and
     thrown away. `drops_replies`: the server has executed, the client never gets
     the reply. (A connection that lost bytes so stays mute after `heal`: TCP has no
-    gaps, bytes behind a loss never arrive.) `slice_size`: at most so many bytes to the
-    client at a time, the next ones when it has read those (unix sockets) or has
-    them in its buffer (TCP). `cut_down_after`:
-    so many more bytes of replies pass, then `at_cut` is done: "hold", "reset",
-    "reset once" (and no fault any more), "close" or "half-close". `closes_accepted`:
-    new connections are closed at once.
+    gaps, bytes behind a loss never arrive.) `cut_down_after`: so many more bytes of
+    replies pass, then `at_cut` is done: "hold", "reset", "reset once" (and no fault any
+    more), "close" or "half-close". `closes_accepted`: new connections are closed.
     """
 
     delay: float = 0.0
@@ -46,7 +40,6 @@ class Faults:
     holds_down: bool = False
     swallows: bool = False
     drops_replies: bool = False
-    slice_size: int | None = None
     cut_down_after: int | None = None
     at_cut: str = "hold"
     closes_accepted: bool = False
@@ -83,7 +76,6 @@ class Proxy:
         self.sent_up = b""  # what the server was given, of all connections
         self.swallowed = b""  # what the server was not given
         self.came_down = b""  # what the server said, forwarded or not
-        self.sent_down = b""  # what the client was given
         self._flows: list[_Flow] = []
         self._orders: list[Callable[[], object]] = []
         self._changed = threading.Condition()
@@ -266,11 +258,6 @@ class Proxy:
                 waits.append(left)
                 return
             size = len(data)
-            if self.faults.slice_size is not None:
-                if unread_by_peer(flow.client):
-                    waits.append(0.0001)
-                    return
-                size = min(size, self.faults.slice_size)
             if self.faults.cut_down_after is not None:
                 size = min(size, self.faults.cut_down_after)
                 if size == 0:
@@ -280,7 +267,6 @@ class Proxy:
             flow.down[0] = (due, data[size:])
             if not flow.down[0][1]:
                 del flow.down[0]
-            self.sent_down += data[:size]
             flow.client.sendall(data[:size])
             if self.faults.cut_down_after == 0:
                 self._cut(flow)
@@ -324,13 +310,6 @@ class Proxy:
             self._listener.close()
         self._wake.close()
         self._woken.close()
-
-
-def unread_by_peer(connection: socket.socket) -> int:
-    """Count the bytes sent that the peer has not read (unix) or not received (TCP)."""
-    count = array.array("i", [0])
-    fcntl.ioctl(connection.fileno(), termios.TIOCOUTQ, count)
-    return count[0]
 
 
 @contextmanager
