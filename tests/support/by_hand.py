@@ -109,14 +109,10 @@ def handshake_replies(
     native: bytes = NO_NATIVE,
     loads: int = 6,
     probed: bytes = ALLOWED * 2,
-    my_id: bytes = b"",
 ) -> bytes:
-    """Encode what a server answers to a whole handshake: it has so many scripts.
-
-    `my_id`: what a node of a cluster answers to CLUSTER MYID.
-    """
+    """Encode what a server answers to a whole handshake: it has so many scripts."""
     loaded = b"*%d\r\n" % loads + b":1\r\n" * loads
-    return HELLO + b"+OK\r\n" + my_id + info_reply + native + loaded + probed
+    return HELLO + b"+OK\r\n" + info_reply + native + loaded + probed
 
 
 def mark(left_ms: int = -2, holder: bytes = b"x") -> bytes:

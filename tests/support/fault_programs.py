@@ -61,25 +61,18 @@ def run_out_of_descriptors(*urls: str) -> None:
     locks.close()
 
 
-class Calls:
-    """The counters and settings of interposer.c, its variables by their names."""
+class LookUps:
+    """The counter and the setting of interposer.c, its variables by their names."""
 
     def __init__(self) -> None:
         self._library = ctypes.CDLL(None)
 
-    def point_to(self, address: bytes) -> None:
-        """Let moving.test have this address from now on."""
-        (ctypes.c_char * 64).in_dll(self._library, "moving_to").value = address
-
-    def delay_look_ups(self, milliseconds: int) -> None:
+    def delay(self, milliseconds: int) -> None:
         """Let each look-up of <anything>.slow.test take so long from now on."""
         ctypes.c_int.in_dll(self._library, "slow_ms").value = milliseconds
 
-    def made(self) -> dict[str, int]:
-        return {
-            name: ctypes.c_int.in_dll(self._library, name).value
-            for name in ("look_ups", "sockets", "connects", "sends")
-        }
+    def count(self) -> int:
+        return ctypes.c_int.in_dll(self._library, "look_ups").value
 
 
 def slow_masters(urls: tuple[str, ...]) -> list[tuple[str, int]]:
@@ -104,38 +97,38 @@ def threads() -> int:
 
 def look_up_slowly(*urls: str) -> None:
     """Try on and on while each name takes longer than a connection may take."""
-    calls = Calls()
-    calls.delay_look_ups(1500)
+    look_ups = LookUps()
+    look_ups.delay(1500)
     masters, before = slow_masters(urls), threads()
     locks = FastRedlock(masters, connect_timeout=0.1)
     assert not is_locked(locks, 0.3)
     assert threads() - before <= len(urls)
-    assert calls.made()["look_ups"] == len(urls)  # of many attempts
-    calls.delay_look_ups(0)
+    assert look_ups.count() == len(urls)  # of many attempts
+    look_ups.delay(0)
     assert is_locked(locks, 2)  # by answers that came when nobody waited any more
-    assert calls.made()["look_ups"] == len(urls)
+    assert look_ups.count() == len(urls)
     assert wait_until(lambda: threads() == before)
     for url in urls:
         server_of(url).client_kill_filter(_type="normal", skipme=True)
-    looked_up = calls.made()["look_ups"]  # redis-py has looked up, too
+    looked_up = look_ups.count()  # redis-py has looked up, too
     assert is_locked(locks, 2)
     ended = time.monotonic() + 2
     while locks.stats().connects < 2 * len(urls) and time.monotonic() < ended:
         locks.connect()  # a loaded machine may need more than connect_timeout
-    assert calls.made()["look_ups"] - looked_up >= len(urls)  # at every reconnect
+    assert look_ups.count() - looked_up >= len(urls)  # at every reconnect
 
 
 def look_up_in_a_child(*urls: str) -> None:
     """Fork while names are being looked up: the child has no such thread."""
-    calls = Calls()
-    calls.delay_look_ups(1000)
+    look_ups = LookUps()
+    look_ups.delay(1000)
     locks = FastRedlock(slow_masters(urls), connect_timeout=0.1)
     assert not is_locked(locks, 0.1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", DeprecationWarning)  # there are threads
         child = os.fork()
     if child == 0:
-        calls.delay_look_ups(0)
+        look_ups.delay(0)
         os._exit(not is_locked(locks, 0.8))
     assert os.waitpid(child, 0)[1] == 0
     assert is_locked(locks, 2)

@@ -257,7 +257,8 @@ def test_extension_shrinks_at_once_and_grows_the_validity_once_it_is_confirmed(
     locks.took_ns, seen = took_ns, list[float]()
     locks.meanwhile = lambda: seen.append(lease.remaining())
     error: Any = NotExtendedError if left_ns else LeaseLostError
-    with pytest.raises(error, match=said) if said else nullcontext() as caught:
+    ends: Any = pytest.raises(error, match=said) if said else nullcontext()
+    with ends as caught:
         lease.extend(ttl)
     assert seen == [seconds(VALIDITY_NS if ttl > 2 else OF_2)]
     assert lease.remaining() == seconds(left_ns)

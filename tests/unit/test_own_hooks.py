@@ -8,7 +8,7 @@ import pytest
 
 from tests.support import parallel, stolen_time
 from tests.support.parallel import WORKERS
-from tests.support.stolen_time import Taken, stolen_ms
+from tests.support.stolen_time import Taken
 
 pytest_plugins = ("pytester",)
 
@@ -98,23 +98,6 @@ def stat(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 # --- pure -----------------------------------------------------------------------------
-
-
-STAT = "cpu  10 20 30 40 50 60 70 80 90 0\ncpu0 1 2 3 4 5 6 7 8 9 0\nintr 5\n"
-
-
-@pytest.mark.parametrize(
-    ("stat", "ticks_per_s", "ms"),
-    [
-        *((STAT, 100, 800), (STAT, 1000, 80)),
-        # The system does not count it.
-        *((stat, 100, 0) for stat in ("", "\n", "cpu 1 2 3 4", "intr 1 2 3 4 5 6 7 8")),
-    ],
-)
-def test_stolen_time_is_the_eighth_number_of_the_first_line(
-    stat: str, ticks_per_s: int, ms: int
-) -> None:
-    assert stolen_ms(stat, ticks_per_s) == ms
 
 
 @pytest.mark.parametrize(
