@@ -144,6 +144,23 @@ def test_second_write_when_nothing_was_in_flight_before_then_ends_at_its_deadlin
     assert (round.verdict, round.is_finished) == (Verdict.UNREACHABLE, True)
 
 
+def test_second_write_when_the_gate_refuses_the_round_then_it_is_taken() -> None:
+    """Its veto comes behind the quorum of the others."""
+    engine = ready_engine()
+    round = engine.new_round(int(Operation.ACQUIRE), b"key", b"token", TERMS)
+    round.wait_in_turn(T0)
+    hand.submit(engine, round, T0)
+    gate = next(i for i in range(3) if sent(engine, i))
+    turn = b">3\r\n$9\r\nsubscribe\r\n$1\r\nx\r\n:1\r\n*4\r\n:1\r\n:-2\r\n:0\r\n:1\r\n"
+    others = [number(7 + i) for i in range(3)]
+    refused = b"*2\r\n:2\r\n:0\r\n"
+    hear(engine, T0 + MS, *(turn if i == gate else b"" for i in range(3)))
+    hear(engine, T0 + 2 * MS, *(b"" if i == gate else others[i] for i in range(3)))
+    assert (round.is_opened, round.verdict) == (True, Verdict.OPEN)
+    hear(engine, T0 + 3 * MS, *(refused if i == gate else b"" for i in range(3)))
+    assert round.verdict is Verdict.TAKEN
+
+
 @pytest.mark.parametrize(
     ("is_at_gate", "reply", "vote"),
     [

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from fastredlock import QuorumUnreachableError, Retry
 from fastredlock._core import (
     Operation,
     Round,
@@ -102,6 +103,31 @@ def test_caller_when_it_tries_again_and_again_then_counts_as_one_that_waits() ->
     assert gate.engine.counters.waits == 1
 
 
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_waiter_when_its_gate_alone_is_silent_then_goes_on_until_that_is_given_up(
+    is_cut: bool,
+) -> None:
+    """Seen: of 1,000 that waited with timeout=600, all raised after 25 s."""
+    gate = Gate()
+    given = lambda: b"token", None, Retry(unreachable_tries=1), gate.now_ns
+    driven = attempts_of(gate.engine, KEY, *given)
+    gate.submit(next(driven))
+    gate.say(b"$-1\r\n")
+    round = gate.submit(next(driven))
+    gate.tell()
+    for _ in range(2 if is_cut else 0):  # and the next connection as well
+        gate.cut()
+        gate.pass_time(MS)
+    gate.pass_time(500 * MS)
+    assert round.verdict is Verdict.UNREACHABLE
+    assert round.lacks_its_gate != is_cut
+    if is_cut:
+        with pytest.raises(QuorumUnreachableError):
+            next(driven)
+    else:
+        assert isinstance(next(driven), float)
+
+
 @pytest.mark.parametrize("is_entered", [False, True])
 def test_waiter_when_its_gate_is_silent_then_tries_on_all_masters(
     is_entered: bool,
@@ -151,6 +177,20 @@ def test_waiter_when_a_free_key_is_left_alone_then_tries_out_of_turn(case: str) 
         gate.say(b"+OK\r\n")
         assert round.is_won
         assert scripts.LEAVE_QUEUE in gate.hear()
+
+
+def test_release_when_nobody_waits_here_then_takes_the_entry_out() -> None:
+    """Seen: behind the entry of a process that is idle one waited for 20 s."""
+    gate = Gate()
+    taken = gate.wait()
+    gate.tell()
+    gate.say(b":1\r\n")
+    assert taken.is_won
+    gate.hear()
+    gate.release(taken)
+    said = gate.hear()
+    assert scripts.RELEASE_AND_NOTIFY_SHA1 in said
+    assert said.endswith(bulk(b"0000000000000001"))  # the process
 
 
 def test_release_when_its_gate_replies_last_then_is_known_whom_it_notified() -> None:
