@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 
 from fastredlock import QuorumUnreachableError, Retry
 from fastredlock._core import (
+    DriverFields,
+    LeaseFields,
     Operation,
     Round,
     Verdict,
+    begin_releases,
 )
 from fastredlock._options import scripts
 from tests.support import by_hand as hand
@@ -304,6 +309,34 @@ def test_turns_when_thousands_are_unknown_then_a_few_are_passed_on_at_a_time() -
         gate.pass_time(30 * MS)
     assert sent == [16, 0, 16]
     assert gate.engine.counters.turns_missed == 3000
+
+
+def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_before() -> (
+    None
+):
+    """Seen by chance alone: it waited for its next question, and others came first."""
+    gate = Gate()
+    gate.engine.cohort_ns = 20 * MS
+    first, second = gate.wait(), gate.wait()
+    gate.tell()
+    gate.hear()
+    gate.say(b":1\r\n")  # set
+    gate.hear()
+    settings = SimpleNamespace(
+        default_terms=first.terms, token_source=None, retry=Retry()
+    )
+    driver = DriverFields(settings, gate.engine)
+    ((release,), _) = begin_releases(
+        driver, [LeaseFields(driver, "key", first)], "unknown"
+    )
+    assert release is not None
+    assert hand.hand_on(gate.engine, release, gate.now_ns) is second
+    third = gate.wait(is_answered=False)
+    assert scripts.ASK_TURN_SHA1 not in gate.hear()  # it may be handed on once more
+    gate.release(second)
+    asked = gate.hear()
+    assert not third.is_opened
+    assert 0 <= asked.find(scripts.ASK_TURN_SHA1) < asked.find(b"token-1")
 
 
 # --- one process that waits for many resources: how often it asks, and about which
