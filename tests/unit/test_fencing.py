@@ -92,6 +92,18 @@ def test_proposal_follows_the_clock_and_never_goes_back(
     assert [int(words[-2]) for words in sent(engine)] == [proposed]
 
 
+def test_proposal_is_above_the_last_number_of_its_own_resource() -> None:
+    """And of that alone: the wrong clock of one holder is no business of others."""
+    engine = ready_engine()
+    ahead = WALL_US + 3_600_000_000
+    grant(engine, ahead, ahead)
+    for key in (b"key", b"another"):
+        begin(engine, T0 + S, key)
+    first, second = (int(words[-2]) for words in sent(engine))
+    assert first == ahead + 1
+    assert second < ahead
+
+
 # ---- the second write
 
 
