@@ -16,6 +16,7 @@ WALL_US = 1_800_000_000_000_000  # of the clock on the wall, at the start of a t
 T0 = START_NS + S
 FREE = b"*1\r\n:0\r\n"
 RAISED = b":1\r\n"
+NOSCRIPT = b"-NOSCRIPT No matching script. Please use EVAL.\r\n"
 
 
 def number(fence: int) -> bytes:
@@ -137,6 +138,20 @@ def test_second_write_when_no_quorum_confirms_then_the_round_is_lost_and_undone(
         assert is_release(sent(engine, master)[-1])
     hear(engine, T0 + 2 * S, b"" if said else RAISED)  # too late
     assert not round.is_won
+
+
+def test_script_of_a_number_when_it_is_unknown_then_is_sent_by_its_source() -> None:
+    engine = ready_engine()
+    round = begin(engine)
+    (first,) = sent(engine)
+    hear(engine, T0 + MS, NOSCRIPT)
+    assert sent(engine) == [[b"EVAL", scripts.FENCED_ACQUIRE_ALL, *first[2:]]]
+    hear(engine, T0 + 2 * MS, number(7), number(9))
+    (second,) = sent(engine)
+    hear(engine, T0 + 3 * MS, NOSCRIPT)
+    assert sent(engine) == [[b"EVAL", scripts.WRITE_FENCE, *second[2:]]]
+    hear(engine, T0 + 4 * MS, RAISED)
+    assert (round.is_won, round.fence) == (True, 9)
 
 
 def test_second_write_when_nothing_was_in_flight_before_then_ends_at_its_deadline() -> (
