@@ -157,6 +157,25 @@ def waits_for(locks: FastRedlock, resource: str) -> bool:
     return waiting_for(locks, resource) > 0
 
 
+def test_lock_when_those_with_the_old_list_wait_then_all_take_it_in_turn(
+    make: Make,
+) -> None:
+    """All ask the same master for their turn: one of the old list."""
+    holder, plain, joint = make(OLD), make(OLD), make(OLD, ALL_NEW)
+
+    def take(locks: FastRedlock, resource: str) -> None:
+        granted(locks.acquire(resource, timeout=10)).release()
+
+    def are_in_one_queue(resource: str) -> bool:
+        return waiting_for(holder, resource) == 2
+
+    for resource in (f"{KEY}:{i}" for i in range(6)):
+        held = granted(holder.acquire(resource))
+        with beside(*(partial(take, each, resource) for each in (plain, joint))):
+            assert wait_until(partial(are_in_one_queue, resource))
+            held.release()
+
+
 def test_lock_when_those_with_the_new_list_wait_then_they_have_it_before_its_ttl(
     make: Make,
 ) -> None:

@@ -109,13 +109,6 @@ def let_rest(how: str, *urls: str) -> None:
     assert locks.stats().lingered > 0
 
 
-def time_out_each(delay: str, *urls: str) -> None:
-    """End by the error of an acquire_each whose round was too short, or in peace."""
-    locks = FastRedlock(urls, round_timeout=float(delay))
-    locks.connect()
-    locks.release_each(locks.acquire_each(NAMES, ttl=TTL))
-
-
 def end_in_child(method: str, name: str, *urls: str) -> None:
     """Do one of these in a child of multiprocessing."""
     in_child(method, globals()[name], "kept", *urls)
