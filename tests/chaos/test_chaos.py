@@ -10,6 +10,9 @@ from typing import Any
 
 import pytest
 
+from fastredlock.testing import LocalMasters
+
+from . import fleet
 from .ledger import READS, Hold, Ledger, Window, violations, windows_in
 from .report import Report, Told
 from .run import Run, reports_of, run
@@ -118,3 +121,14 @@ def test_exclusion_when_masters_fail_by_schedule_then_is_never_violated(
     assert not figures.is_broken, (figures.counts, figures.notes)
     assert figures.counts["faults"] > 5
     assert figures.counts["reads"] > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [1, 3])
+def test_fleet_when_some_know_no_readers_then_nobody_writes_beside_one(
+    count: int,
+) -> None:
+    with LocalMasters(count) as masters:
+        figures = fleet.run(list(masters.urls), 2)
+    assert (figures.overlaps, figures.errors) == (0, [])
+    assert min(figures.holds.values()) > 0, figures
