@@ -223,13 +223,14 @@ local function readers()
     return not last or redis.pcall("pexpireat", KEYS[1], last)
   end
   local function read(token, ttl)
-    if are_readers() then
+    local is_new = redis.call("type", KEYS[1]).ok == "none"
+    if not is_new then
+      if not are_readers() then return 0 end
       drop_expired()
-    elseif redis.call("exists", KEYS[1]) == 1 then
-      return 0
     end
-    redis.call("zadd", KEYS[1], string.format("%.0f", now_ms() + ttl), token)
-    local done = expire_with_last()
+    local gone = string.format("%.0f", now_ms() + ttl)
+    redis.call("zadd", KEYS[1], gone, token)
+    local done = is_new and redis.pcall("pexpireat", KEYS[1], gone) or expire_with_last()
     if done == 1 then return 1 end
     redis.call("zrem", KEYS[1], token)
     return done
@@ -237,6 +238,7 @@ local function readers()
   local function find(token) return redis.call("zscore", KEYS[1], token) end
   local function unread(token)
     if not find(token) then return 0 end
+    if redis.call("zcard", KEYS[1]) == 1 then return redis.call("zrem", KEYS[1], token) end
     drop_expired()
     local deleted = redis.call("zrem", KEYS[1], token)
     expire_with_last()

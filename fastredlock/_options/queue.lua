@@ -369,6 +369,7 @@ function take_turn_shared()
   end
   forget()
   if moved == 4 then return 5 end
+  if not head[1] and ARGV[5] == "-1" then return 1 end
   pass_entry_on()
   if is_next_first() then return 3 end
   notify()
