@@ -36,7 +36,7 @@ def converted(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, (real, decimal)):
         return nan
     try:
-        return float(value)  # type: ignore[arg-type]
+        return float(value)
     except (OverflowError, ValueError):  # beyond a float's range; a signalling NaN
         return nan
 
