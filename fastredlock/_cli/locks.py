@@ -1,8 +1,8 @@
 """`fastredlock who`, `list` and `break`: locks as the masters know them, for people.
 
-A list is made step by step. A step is one SCAN on each master that has more, then who
-holds the names that are new: scripts.INSPECT for many keys at once, on all masters.
-What is under way is a few thousand locks, however many there are.
+A list is made step by step. A step is one SCAN on each master that has more, by
+redis-py, and then a batch of rounds: who holds the names that are new. What is under
+way is a few thousand locks, however many there are.
 """
 
 from __future__ import annotations
@@ -11,20 +11,19 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from fnmatch import fnmatchcase
+from heapq import nsmallest
 from itertools import islice, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from .. import ReleaseStatus, Vote
-from .._core import has_quorum, is_foreign
+from .._core import Batch, Operation, Round, has_quorum, is_foreign
 from .._options.keys import OWN, RESERVED, encode_slots, used_in
-from .._options.masters import Endpoint, parse_lists
-from .._options.scripts import INSPECT, with_prefix, with_tags
-from .._options.settings import TAKES_NO_LOCKS
-from .._reports.votes import MasterVote, rows_of
+from .._options.masters import Endpoint
+from .._reports.votes import holders_of
 from . import CommandError, Status
 from .connection import Server, ServerError, need_redis_py, shards_of
 from .holding import Holding, Slots, lock_or_slots
@@ -32,8 +31,6 @@ from .parser import (
     MASTERS_END,
     Parser,
     agrees,
-    given_options,
-    new_locks,
     new_reader,
     number,
 )
@@ -45,7 +42,7 @@ if TYPE_CHECKING:
 
 MOST = 1000  # locks in a list
 COUNT = 1000  # keys that a server looks at in one step
-INSPECTED = 250  # keys of one script: a server does nothing else meanwhile, 1 ms
+INSPECT = int(Operation.INSPECT)
 
 _ERRORS = f"""\
   {Status.USAGE:<4} wrong arguments
@@ -98,7 +95,7 @@ def who(words: Sequence[str]) -> int:
     asked = parser.parse_args(words)
     with new_reader(asked) as locks:
         holding = lock_or_slots(locks, asked.name, asked.permits)
-    queue, failure = _queue(given_options(asked), asked.name, holding)
+        queue, failure = _queue(locks, asked.name, holding)
     if asked.json:
         shown = [each._asdict() for each in queue]
         print(json.dumps(holding.as_json() | {"queue": shown}, indent=2))
@@ -114,7 +111,7 @@ def who(words: Sequence[str]) -> int:
 
 
 def _queue(
-    options: dict[str, Any], name: str | bytes, holding: Holding | Slots
+    locks: FastRedlock, name: str | bytes, holding: Holding | Slots
 ) -> tuple[list[Waiting], str]:
     """Return the queue, and why it is not known; mostly nobody waits."""
     if not holding.waiting:
@@ -123,11 +120,11 @@ def _queue(
         name = encode_slots(name) + b"#"
     key = name.encode() if isinstance(name, str) else name
     votes = [vote for vote in holding.votes if vote.waiting == holding.waiting]
-    endpoints, _ = parse_lists(options["masters"], options.get("changing_to"))
-    gate = next(each for each in endpoints if each.name == votes[0].master)
+    settings = locks._driver.settings
+    gate = next(each for each in settings.endpoints if each.name == votes[0].master)
     try:
         need_redis_py()
-        return queue_of(gate, str(options.get("key_prefix", "")).encode(), key), ""
+        return queue_of(gate, settings.key_prefix, key), ""
     except (CommandError, ServerError) as error:
         return [], str(error)
 
@@ -252,25 +249,23 @@ def list_(words: Sequence[str]) -> int:
     parser.add_json()
     parser.add_masters()
     asked = parser.parse_args(words)
-    options = given_options(asked)
     need_redis_py()
-    # Wrong options are refused before any I/O.
-    new_locks({**options, "max_ttl": TAKES_NO_LOCKS}).close()
-    with closing(Scan(options, asked.pattern)) as scan:
-        found = _found(scan, asked.owner)
-        show: Callable[[Holding], str] = _json_line if asked.json else str
-        lines: Iterator[str] = map(show, found)
-        order = _most_waiting if asked.most_waiting_first else _age
-        if (
-            asked.oldest_first or asked.most_waiting_first
-        ):  # of many, only texts are kept
-            lines = (line for _, line in sorted((order(x), show(x)) for x in found))
+    with new_reader(asked) as locks, closing(Scan(locks, asked.pattern)) as scan:
+        found: Iterator[Holding] = _found(scan, asked.owner)
+        if asked.oldest_first or asked.most_waiting_first:
+            order = _most_waiting if asked.most_waiting_first else _age
+            found = iter(nsmallest(asked.most + 1, found, key=order))
+        shown = islice(found, asked.most)
         if asked.json:
-            has_more = _stream_json(scan, lines, asked.most)
+            lines = [json.dumps(each.as_json()) for each in shown]
         else:
-            for line in islice(lines, asked.most):
-                print(line)
-            has_more = next(lines, None) is not None
+            for each in shown:
+                print(each)
+        has_more = next(found, None) is not None
+    if asked.json:
+        known, failures = scan.is_of_quorum, scan.failures
+        end = {"is_known": known, "has_more": has_more, "failures": failures}
+        print('{"locks": [', ",\n".join(lines), f"], {json.dumps(end)[1:]}", sep="\n")
     for name, failure in scan.failures.items():
         print(f"{parser.prog}: {name}: {failure}", file=sys.stderr)
     if has_more:
@@ -303,147 +298,95 @@ def _age(holding: Holding) -> tuple[int, int]:
     return since or 0, -1 if left_ms is None else left_ms
 
 
-def _json_line(holding: Holding) -> str:
-    return json.dumps(holding.as_json())
-
-
-def _stream_json(scan: Scan, lines: Iterator[str], most: int) -> bool:
-    """Print so many at most; return whether there are more."""
-    begin = '{"locks": ['
-    for line in islice(lines, most):
-        print(begin, line, sep="\n", end="")
-        begin = ","
-    has_more = next(lines, None) is not None
-    known, failures = scan.is_of_quorum, scan.failures
-    end = {"is_known": known, "has_more": has_more, "failures": failures}
-    print("" if begin == "," else begin, f"], {json.dumps(end)[1:]}", sep="\n")
-    return has_more
-
-
 class Scan:
     """The locks that match; `failures` has, by its name, why a master cannot list."""
 
-    def __init__(self, options: dict[str, Any], pattern: str) -> None:
-        self._prefix = str(options.get("key_prefix", "")).encode()
-        quoted = re.sub(rb"[][*?^\\-]", rb"\\\g<0>", self._prefix)
+    def __init__(self, locks: FastRedlock, pattern: str) -> None:
+        self._driver = locks._driver
+        settings = self._driver.settings
+        quoted = re.sub(rb"[][*?^\\-]", rb"\\\g<0>", settings.key_prefix)
         self._pattern = quoted + os.fsencode(pattern)
-        endpoints, self._electorate = parse_lists(
-            options["masters"], options.get("changing_to")
-        )
-        self._each = {  # a vote of each master, by its name
-            each.name: MasterVote(
-                each.name, Vote.PENDING, only_in=self._electorate.only_in(vote)
-            )
-            for vote, each in enumerate(endpoints)
-        }
-        self._masters = [
-            master for each in endpoints for master in _shards(each, self._prefix)
-        ]
-
-    @property
-    def failures(self) -> dict[str, str]:
-        return {each.name: each.failure for each in self._masters if each.failure}
+        self.failures: dict[str, str] = {}
+        self._walks: list[_Walk] = []
+        for each in settings.endpoints:
+            try:
+                nodes = [node for node, _ in shards_of(each)]
+            except ServerError as error:
+                self.failures[each.name] = str(error)
+            else:
+                walks = (_Walk(node, each.name, self.failures) for node in nodes)
+                self._walks.extend(walks)
 
     @property
     def is_of_quorum(self) -> bool:
-        failures = self.failures
-        return has_quorum(
-            (name not in failures for name in self._each), self._electorate
-        )
+        engine = self._driver.engine
+        listing = (name not in self.failures for name in engine.master_names)
+        return has_quorum(listing, engine.electorate)
 
     def steps(self) -> Iterator[list[Holding]]:
         """Yield the locks of each step, by name; blocks, 2 s for each reply at most."""
-        seen: set[bytes] = set()
-        with ThreadPoolExecutor(len(self._masters)) as pool:
-            while any(each.has_more for each in self._masters):
-                found = pool.map(_Master.scan, self._masters, repeat(self._pattern))
+        driver, seen = self._driver, set[bytes]()
+        size, terms = len(driver.settings.key_prefix), driver.settings.default_terms
+        with ThreadPoolExecutor(len(self._walks) or 1) as pool:
+            while walks := [each for each in self._walks if each.has_more]:
+                found = pool.map(_Walk.step, walks, repeat(self._pattern))
                 new = {name for each in found for name in each} - seen
-                names = sorted(filter(is_lock, new))
                 seen |= new
-                replies = pool.map(_Master.inspect, self._masters, repeat(names))
-                yield [*map(self._holding, names, zip(*replies, strict=True))]
+                names = [name[size:] for name in sorted(filter(is_lock, new))]
+                rounds = [
+                    driver.engine.new_round(INSPECT, name, b"-", terms)
+                    for name in names
+                ]
+                if self.is_of_quorum:  # else nothing would be known of any
+                    driver.run(Batch(rounds))
+                yield [*map(self._holding, names, rounds)]
 
     def close(self) -> None:
-        for master in self._masters:
-            master.server.close()
+        for walk in self._walks:
+            walk.server.close()
 
-    def _holding(self, name: bytes, replies: Sequence[object]) -> Holding:
-        votes: dict[str, list[MasterVote]] = {}  # of a cluster, that of the key's node
-        for master, reply in zip(self._masters, replies, strict=True):
-            which = master.name
-            if isinstance(reply, list):
-                vote = Vote.GRANTED if len(reply) == 1 else Vote.TAKEN
-                votes[which] = rows_of(self._each[which]._replace(vote=vote), reply)
-            else:
-                vote = Vote.TAKEN if is_foreign(str(reply)) else Vote.FAILED
-                failed = self._each[which]._replace(vote=vote, text=str(reply))
-                votes.setdefault(which, [failed])
-        rows = [row for each in votes.values() for row in each]
-        return Holding(_text(name.removeprefix(self._prefix)), rows)
+    def _holding(self, name: bytes, round: Round) -> Holding:
+        votes = [
+            vote._replace(vote=Vote.TAKEN) if is_foreign(vote.text or "") else vote
+            for vote in holders_of(self._driver.engine, round)
+        ]
+        for vote in votes:
+            if vote.vote in (Vote.FAILED, Vote.SILENT):
+                self.failures.setdefault(vote.master, vote.text or "no reply")
+        return Holding(_text(name), votes)
 
 
-def _shards(endpoint: Endpoint, prefix: bytes) -> list[_Master]:
-    """Return the primaries of a cluster, all by its name; or the one master."""
-    try:
-        nodes = [node for node, _ in shards_of(endpoint)]
-    except ServerError as error:
-        return [_Master(endpoint, endpoint.name, prefix, str(error))]
-    return [_Master(node, endpoint.name, prefix) for node in nodes]
+class _Walk:
+    """How far one master, or one node of it, has walked through its keys."""
 
-
-class _Master:
-    """One master, or a node of it, and how far it has walked through its keys."""
-
-    def __init__(
-        self, endpoint: Endpoint, name: str, prefix: bytes, failure: str = ""
-    ) -> None:
-        self.name = name
-        self.failure = failure
-        self.place = f" at {endpoint.name[8:]}" if endpoint.seeds else ""
-        self.server = Server(endpoint)
+    def __init__(self, node: Endpoint, name: str, failures: dict[str, str]) -> None:
+        self.server = Server(node)
+        self._place = f" at {node.name[8:]}" if node.seeds else ""
+        self._name, self._failures = name, failures
         self._cursor = b""  # from the start
         self._types = ["zset", "string"]  # of readers; of locks, which are the last
-        source = with_tags(INSPECT) if endpoint.seeds else INSPECT
-        inspect = with_prefix(source, prefix).replace(b"KEYS[1]", b"key")
-        self._script = (
-            b"local function inspect(key)\n%b\nend\nlocal found = {}\nfor i, key in "
-            b"ipairs(ARGV) do found[i] = inspect(key) end\nreturn found" % inspect
-        )
 
     @property
     def has_more(self) -> bool:
         """Whether there are keys that it was not asked for."""
-        return not self.failure and self._cursor != b"0"
+        return self._cursor != b"0"
 
-    def scan(self, pattern: bytes) -> list[bytes]:
-        """Return the names of one step; none after a failure, or the end."""
-        if not self.has_more:
-            return []
+    def step(self, pattern: bytes) -> list[bytes]:
+        """Return the names of one step; none after a failure."""
         options = ("MATCH", pattern, "COUNT", COUNT, "TYPE", self._types[0])
-        reply = self._ask("+scan", "SCAN", self._cursor or b"0", *options)
-        self._cursor, names = reply or (b"0", [])
+        names: list[bytes]
+        try:
+            reply = self.server.ask("SCAN", self._cursor or b"0", *options)
+            self._cursor, names = reply
+        except ServerError as error:
+            self._cursor = b"0"
+            remedy = " (grant its user +scan)" * ("permission" in str(error))
+            self._failures[self._name] = f"{error}{remedy}{self._place}"
+            return []
         if self._cursor == b"0" and len(self._types) > 1:
             del self._types[0]
             self._cursor = b""
         return names
-
-    def inspect(self, names: list[bytes]) -> list[object]:
-        """Return the reply of INSPECT for each name, or the error."""
-        found: list[object] = []
-        for start in range(0, len(names), INSPECTED):
-            part = names[start : start + INSPECTED]
-            # Not as KEYS, which have to be of one hash slot.
-            found += self._ask("+eval +get +pttl", "EVAL", self._script, 0, *part)
-        return found if not self.failure else [self.failure] * len(names)
-
-    def _ask(self, rights: str, *words: object) -> Any:
-        """Return the reply; () if it fails, or has failed: see `failure`."""
-        try:
-            return () if self.failure else self.server.ask(*words)
-        except ServerError as error:
-            remedy = f" (grant its user {rights})" * ("permission" in str(error))
-            self.failure = f"{error}{remedy}{self.place}"
-            return ()
 
 
 def is_lock(name: bytes) -> bool:

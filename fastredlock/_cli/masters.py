@@ -10,17 +10,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import combinations
 from math import inf
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .._core import Client, Lists, are_neighbours, clients_in, has_quorum, lists_text
-from .._options.masters import Endpoint, lists_told, parse_lists
-from .._options.settings import TAKES_NO_LOCKS, checked_key_prefix
+from .._options.masters import Endpoint, lists_told
 from .._reports.votes import lives_ms
 from . import Status
 from .connection import Server, ServerError, need_redis_py, shards_of
 from .locks import Scan
-from .parser import MASTERS_END, Parser, duration, given_options, new_locks
+from .parser import MASTERS_END, Parser, duration, new_reader
 from .quarantine import WELL, state
+
+if TYPE_CHECKING:
+    from .. import FastRedlock
 
 NAMED_MOST = 3  # clients, in a line
 _DESCRIPTION = """\
@@ -42,12 +44,16 @@ OLD, BOTH, NEW, OTHER = "old list", "both lists", "new list", "another list"
 def main(words: Sequence[str]) -> int:
     parser = Parser("masters", _DESCRIPTION, _END)
     parser.add_masters()
-    options = given_options(parser.parse_args(words))
+    asked = parser.parse_args(words)
     need_redis_py()
-    new_locks({**options, "max_ttl": TAKES_NO_LOCKS}).close()  # it checks them
-    endpoints, electorate = parse_lists(options["masters"], options.get("changing_to"))
-    prefix = checked_key_prefix(options.get("key_prefix", ""))
-    own = lists_told(endpoints, electorate, prefix, 0, False)
+    with new_reader(asked) as locks:
+        return _advise(locks)
+
+
+def _advise(locks: FastRedlock) -> int:
+    settings = locks._driver.settings
+    endpoints, electorate = settings.endpoints, settings.electorate
+    own = lists_told(endpoints, electorate, settings.key_prefix, 0, False)
     clients, failures = seen_on(endpoints, own.keys)
     _print_clients(clients, own)
     for name, failure in failures.items():
@@ -68,7 +74,7 @@ def main(words: Sequence[str]) -> int:
         [*_without_vote(only_new)] if any(each.max_ttl_ms for each in clients) else []
     )
     counts = Counter(kind_of(each.lists, own.lists) for each in clients)
-    before = left_from_before(options) if {*counts} == {BOTH} else 0
+    before = left_from_before(locks) if {*counts} == {BOTH} else 0
     status, step = step_of(counts, before, ", ".join(each.name for each in only_old))
     print(*waits, step, sep="\n")
     return Status.WARNING if waits else status
@@ -203,7 +209,7 @@ def _without_vote(endpoints: Iterable[Endpoint]) -> Iterator[str]:
             yield f"wait: {endpoint.name} has no vote yet: {text}"
 
 
-def left_from_before(options: dict[str, Any]) -> float | None:
+def left_from_before(locks: FastRedlock) -> float | None:
     """Return for how many s the leases that only the old list knows live.
 
     A lease of a client with both lists may be seen before it is on all masters: that is
@@ -212,7 +218,7 @@ def left_from_before(options: dict[str, Any]) -> float | None:
     looks: list[dict[tuple[Any, str], float]] = []
     for _ in range(2):
         looks.append({})
-        scan = Scan(options, "*")
+        scan = Scan(locks, "*")
         for holding in (each for step in scan.steps() for each in step):
             for vote in holding.votes:
                 token = vote.token_hash

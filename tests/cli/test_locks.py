@@ -396,6 +396,16 @@ def test_list_when_a_master_is_away_or_refuses_then_says_which(
     assert "pw@" not in err
 
 
+def test_list_when_too_few_masters_can_list_then_knows_names_and_no_holder(
+    call: Call, urls: list[str], servers: Servers
+) -> None:
+    servers[0].set(KEY, "token")
+    masters = f"{urls[0]},redis://127.0.0.1:1,redis://127.0.0.1:2"
+    status, out, _ = call("list", "--masters", masters)
+    told = f"'{KEY}': not known: 0 of 3 masters answered, 2 are needed\n"
+    assert (status, out) == (69, told)
+
+
 # --- keys with a prefix ---------------------------------------------------------------
 
 
