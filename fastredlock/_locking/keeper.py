@@ -297,9 +297,6 @@ class BaseKeeper:
         """The driver; a keeper that sleeps does not hold it. None: it is gone."""
         return self._ref()
 
-    def drop(self, kept: Validity) -> None:
-        """Take note of a release: the lease is dropped when it would be due."""
-
     def _step(self, now_ns: int) -> None:
         """Report what is lost, and renew what is due."""
         engine = self._driver.engine
@@ -404,14 +401,13 @@ class Keeper(BaseKeeper):
     it serves; whoever gets it, after something was appended, starts the next one.
     """
 
-    __slots__ = ("_kept", "_waker", "added", "baton")
+    __slots__ = ("_waker", "added", "baton")
 
     _losses: CallsByThread
     _notes: CallsByThread
 
     def __init__(self, driver: DriverFields) -> None:
         self.added: deque[Validity] = deque()
-        self._kept: set[Validity] = set()  # and not yet released
         self.baton = _thread.allocate_lock()  # of the thread that serves
         self._waker = _thread.allocate_lock()
         self._waker.acquire()
@@ -430,12 +426,6 @@ class Keeper(BaseKeeper):
         if error is not None:
             raise FastRedlockError(f"not kept: {error}") from error
 
-    def drop(self, kept: Validity) -> None:
-        """Take note of a release; the last one ends the thread."""
-        self._kept.discard(kept)
-        if not self._kept:
-            wake(self._waker)
-
     def _serve(self) -> None:
         is_mine = True
         while is_mine:
@@ -449,31 +439,23 @@ class Keeper(BaseKeeper):
     def _keep_all(self) -> None:
         """Do what is due, and sleep until the next; return when nothing is kept."""
         self._keeping = keeping = Keeping(int(draw_fraction() * 65536))
-        self._kept.clear()
         while (driver := self._driver) is not None:
             now_ns = driver.now_ns()
             while self.added:
-                self._add(self.added.popleft(), now_ns)
+                keeping.add(self.added.popleft(), now_ns)
             self._step(now_ns)
             if self._notes:
                 self._call()
             next_ns = keeping.next_ns
             if self.added:
                 continue
-            if next_ns is None or not self._kept:
+            if next_ns is None:
                 return
             left_ns = min(next_ns - driver.now_ns(), LONGEST_SLEEP_NS)
             del driver
-            if left_ns > 0:
-                self._waker.acquire(timeout=left_ns / 1e9)
-
-    def _add(self, kept: Validity, now_ns: int) -> None:
-        self._keeping.add(kept, now_ns)
-        lease = kept()
-        if lease is not None:  # it has no hash where its lease is gone
-            self._kept.add(kept)
-            if lease._status is not None:  # released meanwhile
-                self._kept.discard(kept)
+            is_woken = left_ns <= 0 or self._waker.acquire(timeout=left_ns / 1e9)
+            if not (is_woken or keeping.has_held()):
+                return
 
     def _run(self, batch: Batch, on_end: Callable[[], None]) -> None:
         driver = self._driver

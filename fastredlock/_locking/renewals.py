@@ -106,6 +106,11 @@ class Keeping:
         """When something is due; None: nothing is kept."""
         return min(self._buckets, default=None)
 
+    def has_held(self) -> bool:
+        """Return whether one is neither released nor dropped: mostly the first is."""
+        every = (kept() for bucket in self._buckets.values() for kept in bucket)
+        return any(lease is not None and lease._status is None for lease in every)
+
     def add(self, kept: Validity, now_ns: int) -> None:
         """Look at a lease that is to be kept from now on, or whose times have changed.
 

@@ -135,9 +135,6 @@ class Validity(ValidityFields):
             self.report(lease)
             self.is_lost = True
         self.end_renewals()
-        keeper = None if lease is None else lease._driver.keeper
-        if keeper is not None and self.was_kept:
-            keeper.drop(self)
         self.wake()
 
     def ended(self, release: Round, is_gone: bool) -> None:
