@@ -7,58 +7,40 @@
 
 cdef int engine_start(Engine self, Round round, int64_t now_ns) except -1:
     cdef Connection connection
-    try:
-        if round.is_opened or round.is_finished:      # withdrawn meanwhile
-            return 0
-        round_submit(round, self.closed)
-        if round.turn is not None and not round.turn.is_open and (
-            turns_wait(self, round, now_ns)
-        ):
-            return 0
-        if round_is_of_released(round):
-            return round_give_up(round, NOT_SENT, now_ns)
-        if round.permits and round_wants_slot(round):
-            gate_set_slot(self, round, -1, now_ns)
-        self.counters.rounds += 1
-        if round.operation_code == OPERATION_RELEASE:
-            turns_before_release(self, round, now_ns)
-        elif round.operation_code == OPERATION_ACQUIRE:
-            # It waited, and nothing was handed on to it. (As a given token it may be a
-            # lease's that was handed on: it is sent as it is.)
-            if round.token is HANDED_ON and self.token_source is not None:
-                round.token = tokens_draw(self.token_source)
-            if round.kind == KIND_SHARED:
-                turns_start_reader(self, round, now_ns)
-            if self.scripts.is_fencing:
-                fences_propose(self.fences, round, engine_wall_us(self, now_ns))
-            if round.terms.idle_ns:      # an asker may have another gate than we
-                for connection in self.connections:
-                    if connection.state_code == MASTER_READY and connection.may_queue:
-                        connection_subscribe(connection, self.queues.waiter, now_ns)
-        self.started_ns = now_ns
-        if self.token_uses is not None and (
-            operation_is(round.operation_code, OPERATION_CHANGES_KEY)
-        ):
-            engine_start_given(self, round, now_ns)
-        else:
-            round_send(round, self.to_send, TO_ALL, False, now_ns)
+    if round.is_opened or round.is_finished:      # withdrawn meanwhile
         return 0
-    except BaseException:
-        engine_end_failed(self, round, now_ns)
-        raise
-
-
-cdef int engine_end_failed(Engine self, Round round, int64_t now_ns) except -1:
-    # There was no memory in the middle of a change, so the round may be in no list: it
-    # ends, or its caller would wait for ever.
-    cdef Turn turn = round.turn
-    due_note(self.due, now_ns)
-    if turn is not None and turn.queue is not None and not turn.is_open:
-        wait_queue_remove(turn.queue, round)
-        turn.queue.due_ns = now_ns
-        wait_queues_add_due(self.queues, now_ns, turn.queue)
     round_submit(round, self.closed)
-    return round_give_up(round, "interrupted", now_ns)
+    if round.turn is not None and not round.turn.is_open and (
+        turns_wait(self, round, now_ns)
+    ):
+        return 0
+    if round_is_of_released(round):
+        return round_give_up(round, NOT_SENT, now_ns)
+    if round.permits and round_wants_slot(round):
+        gate_set_slot(self, round, -1, now_ns)
+    self.counters.rounds += 1
+    if round.operation_code == OPERATION_RELEASE:
+        turns_before_release(self, round, now_ns)
+    elif round.operation_code == OPERATION_ACQUIRE:
+        # It waited, and nothing was handed on to it. (As a given token it may be a
+        # lease's that was handed on: it is sent as it is.)
+        if round.token is HANDED_ON and self.token_source is not None:
+            round.token = tokens_draw(self.token_source)
+        if round.kind == KIND_SHARED:
+            turns_start_reader(self, round, now_ns)
+        if self.scripts.is_fencing:
+            fences_propose(self.fences, round, engine_wall_us(self, now_ns))
+        if round.terms.idle_ns:      # an asker may have another gate than we
+            for connection in self.connections:
+                if connection.state_code == MASTER_READY and connection.may_queue:
+                    connection_subscribe(connection, self.queues.waiter, now_ns)
+    self.started_ns = now_ns
+    if self.token_uses is not None and (
+        operation_is(round.operation_code, OPERATION_CHANGES_KEY)
+    ):
+        engine_start_given(self, round, now_ns)
+    else:
+        round_send(round, self.to_send, TO_ALL, False, now_ns)
 
 
 cdef int64_t engine_wall_us(Engine self, int64_t now_ns) noexcept:
@@ -183,8 +165,7 @@ cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexce
 
 
 cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except -1:
-    # Open a round, or let it wait for connections. What may fail comes before it is
-    # submitted.
+    # Open a round, or let it wait for connections.
     cdef Master master
     cdef Connection connection
     cdef Prospects prospects
@@ -202,14 +183,10 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
         if round.operation_code == OPERATION_PING:      # it asks for the present states
             for connection in self.connections:
                 connection_retry_now(connection, now_ns)
-        try:
-            waits = round.is_connecting or not electorate_wins(self.electorate, ready)
-            connections_open_due(self, waits, now_ns)
-            if waits:
-                return engine_let_wait(self, round, now_ns)
-        except BaseException:      # it is in no list any more, or under way in a batch
-            engine_end_failed(self, round, now_ns)
-            raise
+        waits = round.is_connecting or not electorate_wins(self.electorate, ready)
+        connections_open_due(self, waits, now_ns)
+        if waits:
+            return engine_let_wait(self, round, now_ns)
     return engine_start(self, round, now_ns)
 
 
@@ -534,8 +511,7 @@ cdef int engine_reset_after_fork(Engine self) except -1:
 # Each of them may leave what is to be sent, which the last one sends in that order: a
 # release and the SET that follows it leave in one write. What is closed by then, as no
 # master is connected, is judged before the pass ends. An entry is taken out of its list
-# before anything is done with it, and where that raises it is put back, or its round is
-# ended; the next pass goes on with the others.
+# before anything is done with it.
 #
 # A pass is atomic: from its first line to its last, with the GIL, nothing runs that is
 # not ours. Garbage is not collected (before 3.12 each new object may begin that), no

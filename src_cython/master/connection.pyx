@@ -337,14 +337,11 @@ cdef int connection_undo_open(Connection self) except -1:
             and not round.is_finished and not round.is_rolled_back
             and round.generation == current_generation and not round_is_overused(round)
         ):
-            try:
-                command_script(
-                    outgoing,
-                    scripts_of(scripts, OPERATION_RELEASE, round.kind, ROLE_FIRST),
-                    self.may_eval, round.resource, round.keys, round.token, 0,
-                )
-            except MemoryError:
-                break
+            command_script(
+                outgoing,
+                scripts_of(scripts, OPERATION_RELEASE, round.kind, ROLE_FIRST),
+                self.may_eval, round.resource, round.keys, round.token, 0,
+            )
             if buffer_length(outgoing) > UNDO_MOST:
                 break
     if buffer_length(outgoing) == before:
@@ -379,14 +376,9 @@ cdef int connection_on_exception(
 
 cdef int connection_note_lost(Connection self) except -1:
     # A connection ends with replies outstanding: remember its id until the server has
-    # ended it, too. Without memory it is forgotten: the connection has to end, or its
-    # next reply would be read as the answer to an earlier command.
-    if self.in_flight.count == 0 or self.client_id == 0:
-        return 0
-    try:
+    # ended it, too.
+    if self.in_flight.count > 0 and self.client_id != 0:
         self.lost_ids = self.lost_ids[1 - LOST_IDS_MOST:] + [self.client_id]
-    except MemoryError:
-        pass
 
 
 cdef bint connection_has_lost(
