@@ -40,17 +40,16 @@ Outcome = float | LeaseLostError | NotExtendedError | None
 class Each:
     """A call for each of many under way: its batch is run between `begin` and `end`.
 
-    However it ends, the core takes its `extensions` out of the tables `under_way` of
-    the leases (see `BaseLease._begin_extend`).
+    However it ends, the core takes it out of the sets `under_way` of the leases (see
+    `BaseLease._begin_extend`).
     """
 
-    __slots__ = ("extensions", "under_way")
+    __slots__ = ("under_way",)
 
     is_release = False  # all of it is sent, whatever exception leaves the call
 
     def __init__(self) -> None:
-        self.extensions: list[object] = []
-        self.under_way: list[dict[object, list[int]] | None] = []
+        self.under_way: list[set[object] | None] = []
 
 
 class AcquireEach(Each):
@@ -190,7 +189,6 @@ class ExtendEach(Each):
             lease._check_not_kept()
         self._begun: list[Round | LeaseLostError | None] = []
         self._batch: Batch | None = None
-        self.extensions = [object() for _ in self._leases]
         self.under_way = [
             None if lease is None else extended(lease).under_way
             for lease in self._leases
@@ -198,11 +196,11 @@ class ExtendEach(Each):
 
     def begin(self) -> Batch:
         """Count the extensions as under way; return the batch to run."""
-        for lease, extension in zip(self._leases, self.extensions, strict=True):
+        for lease in self._leases:
             begun: Round | LeaseLostError | None = None
             if lease is not None:
                 try:
-                    begun = lease._begin_extend(self._ttl, extension)
+                    begun = lease._begin_extend(self._ttl, self)
                 except LeaseLostError as error:
                     begun = error.with_traceback(None)
             self._begun.append(begun)
@@ -212,18 +210,9 @@ class ExtendEach(Each):
     def _batch_of_begun(self) -> Batch:
         return Batch([round for round in self._begun if isinstance(round, Round)])
 
-    def outcomes(self) -> list[Outcome]:
-        """Return the new validity (s) of each, or why there is none; None for None."""
-        return [
-            outcome_of(lease, begun, extension)
-            for lease, begun, extension in zip(
-                self._leases, self._begun, self.extensions, strict=True
-            )
-        ]
-
     def end(self) -> list[float | None]:
         """Return the validity left (s) of each lease, None for one that is lost."""
-        outcomes = self.outcomes()
+        outcomes = [*map(outcome_of, self._leases, self._begun)]
         for lease, outcome in zip(self._leases, outcomes, strict=True):
             if lease is not None:
                 self._observer.on_extended(lease, outcome)
@@ -235,13 +224,13 @@ class ExtendEach(Each):
 
 
 def outcome_of(
-    lease: BaseLease | None, begun: Round | LeaseLostError | None, extension: object
+    lease: BaseLease | None, begun: Round | LeaseLostError | None
 ) -> Outcome:
     """Take the outcome of one extension, while it still counts as under way."""
     if lease is None or begun is None or isinstance(begun, LeaseLostError):
         return begun  # type: ignore[return-value]  # a round has a lease
     try:
-        return lease._end_extend(begun, extension)
+        return lease._end_extend(begun)
     except (LeaseLostError, NotExtendedError) as error:
         return error.with_traceback(None)  # which would keep frames, and so the lease
 

@@ -211,8 +211,8 @@ class BaseLease(LeaseFields):
         if made is not None and made.is_kept:
             raise ConfigurationError(KEPT)
 
-    def _under_way(self) -> dict[object, list[int]]:
-        under_way: dict[object, list[int]] = extended(self).under_way
+    def _under_way(self) -> set[object]:
+        under_way: set[object] = extended(self).under_way
         return under_way
 
     def _begin_extend(
@@ -242,14 +242,14 @@ class BaseLease(LeaseFields):
         call = ExtendCall(self, ttl, is_by_hand=False)
         return call.run() if self._driver.blocks else call
 
-    def _end_extend(self, round: Round, extension: object) -> float:
+    def _end_extend(self, round: Round) -> float:
         """Take the outcome, while the extension still counts as under way."""
         verdict = round.verdict
         if self._status is not None:
             raise LeaseLostError(self.resource, f"not extended: {WAS_RELEASED}")
         is_in_time = self._is_adopted() or round.closed_ns < self._valid_until_ns
         if verdict is Verdict.WON and is_in_time:
-            extended(self).win(round, extension)
+            extended(self).win(round)
             return self.remaining()
         votes = votes_of(self._driver.engine, round)
         if verdict is Verdict.TAKEN:

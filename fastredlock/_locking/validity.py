@@ -67,7 +67,7 @@ class Validity(ValidityFields):
             raise ConfigurationError(KEPT)
         self.nudge()
 
-    def win(self, round: Round, extension: object) -> None:
+    def win(self, round: Round) -> None:
         """Let a won round count, however late the others arrive.
 
         A connection that was given up may deliver a command late, after those of its
@@ -83,7 +83,7 @@ class Validity(ValidityFields):
                 most_ns = min(most_ns, terms.ttl_ms * 1_000_000 - terms.drift_ns)
         if awaited and is_firm(round, awaited):
             most_ns = FOREVER_NS
-        self.win_extension(round, extension, most_ns)
+        self.win_extension(round, most_ns)
         self.nudge()
 
     def nudge(self) -> None:

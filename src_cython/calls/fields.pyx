@@ -485,8 +485,8 @@ cdef Round fields_begin_release(LeaseFields lease, object unknown):
 # and those of several threads arrive in any order. Whatever comes last, the key stays
 # from then on for the shortest ttl that is still on its way. So an extension by hand
 # counts from its own beginning, for the shortest validity of itself and of all that
-# were under way beside it, or that a master may still execute; and one that begins
-# shortens the validity at once.
+# were under way since there was none, or that a master may still execute; and one that
+# begins shortens the validity at once.
 #
 # The renewals of a keeper all ask for the same ttl, so they count in full. While a
 # lease is kept, no extension asks for less than that, and none by hand counts.
@@ -503,8 +503,8 @@ cdef class ValidityFields(ReferenceType):
     """A weak reference to a lease that was extended or is kept, and its times."""
 
     cdef readonly int64_t validity_ns    # its end; 0: it is not known (adopted)
-    cdef readonly dict under_way         # extensions; by each, the validities (ns) that
-    #                                      it counts for at most; None: none so far
+    cdef readonly set under_way          # extensions; None: none so far
+    cdef int64_t least_ns                # of those, the validity that they count for
     cdef readonly set unanswered         # rounds that some masters may still execute
     cdef readonly uint64_t awaited       # masters that may still execute renewals...
     cdef readonly Terms awaited_terms    # ...of this ttl
@@ -547,8 +547,7 @@ cdef class ValidityFields(ReferenceType):
 
     def begin_tables(self):
         """Have the tables of extensions by hand."""
-        cdef dict under_way = {}
-        cdef set unanswered = set()
+        cdef set under_way = set(), unanswered = set()
         if self.under_way is None:
             self.under_way, self.unanswered = under_way, unanswered
 
@@ -559,7 +558,6 @@ cdef class ValidityFields(ReferenceType):
         """
         cdef Terms terms = round.terms
         cdef int64_t valid_ns = validity_ns_of(terms)
-        cdef list validities = [valid_ns], others
         cdef Round renewal = self.renewal
         if self.until_ns == 0:
             self.terms = terms
@@ -569,24 +567,19 @@ cdef class ValidityFields(ReferenceType):
         self.validity_ns = min(self.validity_ns, now_ns + valid_ns)
         if terms.ttl_ms > self.longest_terms.ttl_ms:
             self.longest_terms = terms
-        for others in self.under_way.values():
-            others.append(valid_ns)
-            validities.append(others[0])
+        self.least_ns = min(valid_ns, self.least_ns) if self.under_way else valid_ns
         if renewal is not None:
             self.unanswered.add(renewal)
             if renewal.closed_ns == 0:
-                validities.append(validity_ns_of(renewal.terms))
-        self.under_way[extension] = validities
+                self.least_ns = min(self.least_ns, validity_ns_of(renewal.terms))
+        self.under_way.add(extension)
         self.unanswered.add(round)
         return True
 
-    def win_extension(self, Round round not None, extension, int64_t most_ns):
+    def win_extension(self, Round round not None, int64_t most_ns):
         """Let a won round count, from its beginning for so long at most."""
-        cdef int64_t valid_ns
-        for valid_ns in <list>self.under_way[extension]:
-            most_ns = min(most_ns, valid_ns)
         if self.until_ns == 0:
-            self.validity_ns = round.opened_ns + most_ns
+            self.validity_ns = round.opened_ns + min(most_ns, self.least_ns)
 
     def end_now(self):
         """End it: an extension by hand has found the lease lost, by a quorum."""

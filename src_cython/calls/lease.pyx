@@ -268,8 +268,7 @@ cdef class ExtendCall(Call):
     cdef LeaseFields lease
     cdef object ttl
     cdef bint is_by_hand         # a kept lease is not extended so
-    cdef object extension        # itself, in the table...
-    cdef object under_way        # ...of those that are under way
+    cdef object under_way        # extensions of its lease, itself among them
     cdef Round round
 
     def __init__(self, LeaseFields lease not None, ttl, bint is_by_hand=True):
@@ -277,22 +276,19 @@ cdef class ExtendCall(Call):
         self.lease = lease
         self.ttl = ttl
         self.is_by_hand = is_by_hand
-        self.extension = object()
         self.called = "Lease.extend"
 
     cdef object go_on(self):
         if self.round is None:
             self.under_way = self.lease._under_way()
-            self.round = self.lease._begin_extend(
-                self.ttl, self.extension, self.is_by_hand
-            )
+            self.round = self.lease._begin_extend(self.ttl, self, self.is_by_hand)
             return self.round
-        self.value = self.lease._end_extend(self.round, self.extension)
-        extension_forget(self.under_way, self.extension)
+        self.value = self.lease._end_extend(self.round)
+        extension_forget(self.under_way, self)
         self.driver.observer.on_extended(self.lease, self.value)
 
     cdef int give_up(self) except -1:
-        extension_forget(self.under_way, self.extension)
+        extension_forget(self.under_way, self)
         if self.round is not None and not (self.blocks or self.round.is_finished):
             call_abandon(self, self.round)
 
@@ -304,7 +300,7 @@ cdef class ExtendCall(Call):
 cdef int extension_forget(object under_way, object extension) except -1:
     # By C, however its call ends: left behind it would bound all later ones.
     if under_way is not None:
-        (<dict?>under_way).pop(extension, None)
+        (<set?>under_way).discard(extension)
 
 
 def guard_close(method):
@@ -365,8 +361,8 @@ cdef class EachCall(Call):
 
 
 cdef int each_forget(EachCall self) except -1:
-    for under_way, extension in zip(self.each.under_way, self.each.extensions):
-        extension_forget(under_way, extension)
+    for under_way in self.each.under_way:
+        extension_forget(under_way, self.each)
 
 
 def releases_in_c(type each_type not None):

@@ -288,15 +288,15 @@ def test_renewal_under_way_when_kept_no_longer_then_bounds_an_extension_by_hand(
 def test_extension_under_way_when_kept_then_counts_no_more_and_shortens_the_ttl(
     desk: Desk,
 ) -> None:
-    lease, extension = taken(desk.locks), object()
-    round = lease._begin_extend(2, extension)  # of another thread, that lasts
+    lease = taken(desk.locks)
+    round = lease._begin_extend(2, object())  # of another thread, that lasts
     lease.extend(60)
     kept = desk.keep(lease)
     until_ns = lease._valid_until_ns
     assert until_ns - desk.now < 2 * S
     round.open(desk.now)
     cast(round, WON, desk.now)
-    kept.win(round, extension)
+    kept.win(round)
     assert lease._valid_until_ns == until_ns
     desk.renew(desk.wait_for_renewals())
     assert lease._valid_until_ns - desk.now < 2 * S
