@@ -151,7 +151,7 @@ def rows_of(vote: MasterVote, reply: object) -> list[MasterVote]:
     if not isinstance(reply, list):
         return [vote]
     *rows, waiting = reply
-    vote = vote._replace(waiting=None if waiting < 0 else waiting)
+    vote = vote._replace(text=None, waiting=None if waiting < 0 else waiting)
     free = vote._replace(remaining_ms=NO_KEY_MS)
     return [row_of(vote, *row) for row in rows] or [free]
 

@@ -29,6 +29,7 @@ from fastredlock._reports.votes import (
     describe_votes,
     holders_of,
     printable,
+    rows_of,
     votes_of,
 )
 from tests.support import by_hand
@@ -315,3 +316,10 @@ def test_readers_of_a_lock_are_a_row_each_beside_one_another() -> None:
     hashes = [sha256(token).hexdigest()[:16] for token in (b"first", b"line\ntwo")]
     assert [vote.token_hash for vote in votes[:2]] == hashes
     assert [vote.waiting for vote in votes] == [1, 1, 0, None]
+
+
+def test_row_of_inspect_when_nobody_holds_then_has_no_text() -> None:
+    """Seen: `holders()` of a free lock had the reply itself, [0], for its text."""
+    asked = MasterVote("m", Vote.GRANTED, text=[0])  # type: ignore[arg-type]
+    (free,) = rows_of(asked, [0])
+    assert (free.text, free.waiting, free.token_hash) == (None, 0, None)
