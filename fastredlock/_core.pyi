@@ -19,9 +19,10 @@ class Operation(IntEnum):
     EXTEND = 1
     RELEASE = 2
     INSPECT = 3
-    PING = 4
-    ASK_TURN = 5
-    LEAVE_QUEUE = 6
+    BREAK = 4
+    PING = 5
+    ASK_TURN = 6
+    LEAVE_QUEUE = 7
 
 class Vote(IntEnum):
     PENDING = 0

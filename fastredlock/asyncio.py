@@ -174,7 +174,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
 
-        Waits for two round timeouts at most; as `fastredlock.FastRedlock.break_`.
+        Waits for three round timeouts at most; as `FastRedlock.break_` that blocks.
         """
         return await run_awaited(breaking(self, resource, token_hash))
 

@@ -26,17 +26,17 @@ class StateError(RuntimeError):
 
 cdef enum:
     OPERATION_ACQUIRE, OPERATION_EXTEND, OPERATION_RELEASE, OPERATION_INSPECT
-    OPERATION_PING, OPERATION_ASK_TURN, OPERATION_LEAVE_QUEUE
+    OPERATION_BREAK, OPERATION_PING, OPERATION_ASK_TURN, OPERATION_LEAVE_QUEUE
     OPERATIONS               # how many there are
 
 cdef enum:                   # what is true of which operations: a bit for each, from 0
-    OPERATION_GIVES_TTL = 0b0000011      # so it has a validity: ACQUIRE, EXTEND
-    OPERATION_SENDS_TTL = 0b0010011      # as an argument: and PING
-    OPERATION_COMPARES = 0b0000110       # the key with its token: EXTEND, RELEASE
-    OPERATION_CHANGES_KEY = 0b0000111    # and RELEASE
-    OPERATION_HAS_VOTES = 0b0011111      # and INSPECT, PING; the others ask one master
-    OPERATION_NEEDS_ALL = 0b1111000      # it closes when all that it asks have answered
-    OPERATION_IS_OF_GATE = 0b1100000     # ASK_TURN, LEAVE_QUEUE
+    OPERATION_GIVES_TTL = 0b00000011     # so it has a validity: ACQUIRE, EXTEND
+    OPERATION_SENDS_TTL = 0b00100011     # as an argument: and PING
+    OPERATION_COMPARES = 0b00010110      # key and token: EXTEND, RELEASE, BREAK
+    OPERATION_CHANGES_KEY = 0b00000111   # of a lease: and RELEASE
+    OPERATION_HAS_VOTES = 0b00111111     # and the next three; the last ask one master
+    OPERATION_NEEDS_ALL = 0b11111000     # it closes when all that it asks have answered
+    OPERATION_IS_OF_GATE = 0b11000000    # ASK_TURN, LEAVE_QUEUE
 
 cdef enum:                   # the kinds of locks
     KIND_ONE                     # of one key
@@ -77,6 +77,7 @@ class Operation(IntEnum):
     EXTEND = OPERATION_EXTEND
     RELEASE = OPERATION_RELEASE
     INSPECT = OPERATION_INSPECT
+    BREAK = OPERATION_BREAK                # a lock of another
     PING = OPERATION_PING                  # a SET that expires at once: would it vote?
     ASK_TURN = OPERATION_ASK_TURN          # of one master alone, the gate
     LEAVE_QUEUE = OPERATION_LEAVE_QUEUE    # so is this

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, Concatenate, Generic, Never, NoReturn, ParamSpec, Self, TypeVar
@@ -40,6 +41,7 @@ from .._options.settings import (
 from .._reports.health import MasterHealth, health_of
 from .._reports.stats import Stats
 from .._reports.votes import (
+    LONGEST_OWNER,
     Resource,
     connection_votes,
     holders_of,
@@ -61,7 +63,7 @@ Init = Callable[Concatenate[Any, Options], None]
 AnyLease = TypeVar("AnyLease", bound=BaseLease)
 AnyRate = TypeVar("AnyRate", bound=BaseLock)
 
-INSPECT = int(Operation.INSPECT)
+INSPECT, BREAK = int(Operation.INSPECT), int(Operation.BREAK)
 PROBE_MS = 1  # the shortest ttl: of the key that a ping asks by
 
 
@@ -376,6 +378,7 @@ def is_held(lease: BaseLease) -> bool:
 
 # Nothing is deleted but the token whose hash the caller was shown: masters compare.
 HASH_LENGTH = 16
+SURE = {Vote.GRANTED, Vote.TAKEN}
 RECALLED = 0.05  # s; by then a process that runs has given up its idle key
 
 
@@ -405,23 +408,42 @@ def breaking(
             yield lease.release
         yield RECALLED
     # Without the key_prefix that `inspected` has.
-    key = (SHARED if is_shared else encode_resource)(resource)
-    held = driver.engine.new_adopted(key, token, inspected.terms)
+    key = encode_resource(resource)
+    asked = b"%b\n%b" % (breaker(), token)
+    round = driver.engine.new_round(BREAK, key, asked, inspected.terms)
+    yield partial(driver.run, round)
+    if all(vote in SURE for vote, _, _ in round.votes()):
+        return broken(round)
+    # Its user may run no script; or a master is away, for which the release is kept.
+    keys = SHARED(resource) if is_shared else key
+    held = driver.engine.new_adopted(keys, token, inspected.terms)
     release = driver.engine.new_release(held, inspected.terms)
     release.needs_all = True
     yield partial(driver.run, release)
-    return broken(release)
+    return broken(round, release)
 
 
-def broken(round: Round) -> ReleaseStatus:
-    """Return how it ended, from the votes of the release.
+def breaker() -> bytes:
+    """Return who breaks a lock, for its holder: the user, and the host."""
+    from getpass import getuser
+
+    try:
+        user = getuser()
+    except (KeyError, OSError):  # a container may have no name for it
+        user = str(os.getuid())
+    by = f"{user}@{os.uname().nodename.partition('.')[0]}"
+    return "".join(filter(str.isprintable, by)).encode()[:LONGEST_OWNER]
+
+
+def broken(*rounds: Round) -> ReleaseStatus:
+    """Return how it ended, from the votes of the rounds.
 
     A master that deleted the token, and one that does not have it, are sure of the
     same: they will not count for it any more.
     """
-    votes = [vote for vote, _, _ in round.votes()]
-    is_sure = [vote in (Vote.GRANTED, Vote.TAKEN) for vote in votes]
-    if not has_quorum(is_sure, round.electorate):
+    votes = [[vote for vote, _, _ in round.votes()] for round in rounds]
+    is_sure = [not SURE.isdisjoint(each) for each in zip(*votes, strict=True)]
+    if not has_quorum(is_sure, rounds[0].electorate):
         return ReleaseStatus.UNKNOWN
-    is_deleted = Vote.GRANTED in votes
+    is_deleted = any(Vote.GRANTED in each for each in votes)
     return ReleaseStatus.RELEASED if is_deleted else ReleaseStatus.GONE

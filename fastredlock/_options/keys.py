@@ -28,7 +28,7 @@ RESERVED = frozenset(
     )
 )
 # Behind the key_prefix of any client; a resource's key comes behind them.
-PER_RESOURCE = (OWN + b"fence:", OWN + b"queue:", OWN + b"turn:")
+PER_RESOURCE = tuple(OWN + name + b":" for name in b"fence queue turn broken".split())
 NOTHING = "; leave it out for the default resource"
 FUNCTION = ", or a function of the call's arguments where lock() decorates one"
 LONGEST_TOKEN = 262_144  # bytes; scripts.INSPECT returns no longer value

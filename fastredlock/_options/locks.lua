@@ -7,9 +7,47 @@ function release()
 end
 
 -- Never re-creates a key: PEXPIRE on one that is gone does nothing, and a key with
--- another's token is left alone. Returns 1; 0: another's; 2: gone.
+-- another's token is left alone. Returns 1; 0: another's; 2: gone; a text: broken.
 function extend()
-  local held=redis.call("get",KEYS[1]) if held==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return held and 0 or 2 end
+  local held=redis.call("get",KEYS[1]) if held==ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) end
+  --@ broken
+  return broken(KEYS[1]) or held and 0 or 2
+end
+
+-- If the lock of ARGV[1] was broken by a person: "!", for how long (ms), and by whom. An
+-- ACL may refuse it: then as if it was not.
+local function broken()
+  local function broken(key)
+    local trace = redis.pcall("get", "fastredlock:broken:" .. key)
+    local left = redis.pcall("pttl", "fastredlock:broken:" .. key)
+    if type(trace) ~= "string" or #trace > 200 or type(left) ~= "number" then return end
+    local of, life, by = string.match(trace, "^(%x+) (%d+) (.*)$")
+    if of == redis.sha1hex(ARGV[1]) then return "!" .. life - left .. " " .. by end
+  end
+end
+
+-- A lock is broken: the key is deleted if it has this token (a reader's goes out of it),
+-- the next is notified, and the holder is left a trace beside it: a hash of the token,
+-- for how long it is kept, and by whom it was broken. It lives as long as the key would
+-- have, and a minute at least. ARGV[1]: by whom, a line end, the token. Returns 1 or 0.
+function break_lock()
+  --@ readers
+  local key, name, leaving, deleted = KEYS[1], KEYS[1], nil, 0
+  local by, token = string.match(ARGV[1], "^([^\n]*)\n(.*)$")
+  local life, held = math.max(redis.call("pttl", key), 60000), redis.pcall("get", key)
+  if held == token then
+    deleted = redis.call("del", key)
+  elseif type(held) == "table" then
+    deleted = unread(token)
+  end
+  if deleted ~= 1 then return deleted end
+  local trace = redis.sha1hex(token) .. " " .. life .. " " .. by
+  redis.pcall("set", "fastredlock:broken:" .. key, trace, "px", life)
+  if redis.pcall("exists", "fastredlock:queue:" .. name) ~= 0 then
+  --@ notify
+    notify()
+  end
+  return 1
 end
 
 -- A row {token, ms} of who holds the key, or of each that reads (of a thousand, those that
@@ -72,12 +110,15 @@ function acquire_again()
   return 1
 end
 
--- Returns 1; 0: one is another's; 2: none is, and one is gone.
+-- Returns 1; 0: one is another's; 2: none is, and one is gone; a text: one was broken.
 function extend_all()
+  --@ broken
   local answer = 1
   for _, key in ipairs(KEYS) do
     local held = redis.pcall("get", key)
     if type(held) == "table" then return held end
+    local told = held ~= ARGV[1] and broken(key)
+    if told then return told end
     if not held then answer = 2 elseif held ~= ARGV[1] then return 0 end
   end
   if answer == 2 then return answer end
@@ -258,7 +299,10 @@ end
 function extend_shared()
   --@ readers
   local now = find(ARGV[1]) and drop_expired()
-  if not now or not find(ARGV[1]) then return 2 end
+  if not now or not find(ARGV[1]) then
+  --@ broken
+    return broken(KEYS[1]) or 2
+  end
   redis.call("zadd", KEYS[1], string.format("%.0f", now + ARGV[2]), ARGV[1])
   local done = expire_with_last()
   return done == 1 and 1 or done

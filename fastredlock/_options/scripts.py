@@ -85,7 +85,7 @@ def with_tags(source: bytes) -> bytes:
     """Return a script whose names of its own are in the hash slot of their resource."""
     import re  # where there is a cluster alone
 
-    own = rb'("fastredlock:(?:queue|turn|fence):" \.\. )(KEYS\[1\]|\w+)'
+    own = rb'("fastredlock:(?:queue|turn|fence|broken):" \.\. )(KEYS\[1\]|\w+)'
     tagged = re.sub(own, rb"\1tagged(\2)", source)
     return tagged if tagged == source else TAGGED + tagged
 

@@ -91,6 +91,8 @@ def votes_of(engine: Engine, round: Round) -> tuple[MasterVote, ...]:
             text = NOT_AWAITED if state is MasterState.READY else text or reason
             if reason and reason == last_error:  # it has failed, if not in this round
                 vote = Vote.FAILED
+        if isinstance(text, bytes):
+            text = broken_text(text)
         votes.append(master._replace(vote=vote, text=text, elapsed_ms=elapsed_ms))
     return tuple(votes)
 
@@ -300,8 +302,20 @@ def granted(votes: Sequence[MasterVote]) -> str:
     return f"{old} of the old list, {new} of the new" if is_changing else old
 
 
+def broken_text(reply: bytes) -> str:
+    """Return who broke a lock, as the scripts of extensions reply."""
+    age_ms, _, by = reply[1:].decode(errors="replace").partition(" ")
+    if not age_ms.isdecimal() or not by.isprintable():
+        return "broken"
+    return f"broken by {by[:LONGEST_OWNER]} {int(age_ms) / 1e3:.0f} s ago"
+
+
 def loss(votes: Iterable[MasterVote] = ()) -> str:
     """Return the reason of a lease whose key a quorum has no more, by what was seen."""
+    votes = tuple(votes)
+    for vote in votes:
+        if vote.vote is Vote.GONE and vote.text:  # it was broken
+            return f"lost: {vote.text}"
     names = {vote.text if vote.text == GONE_OR_TAKEN else vote.vote for vote in votes}
     seen = names & {GONE_OR_TAKEN, Vote.GONE, Vote.TAKEN}
     if seen == {Vote.GONE}:

@@ -396,7 +396,11 @@ class Lua:
         def error_reply(text: bytes) -> Any:
             return lua.table_from({b"err": text})
 
+        def sha1hex(text: bytes) -> bytes:
+            return hashed(text).sha1
+
         redis = {b"call": call, b"pcall": pcall, b"error_reply": error_reply}
+        redis[b"sha1hex"] = sha1hex
         self._redis = lua.table_from(redis)
 
     def run(self, script: Any, count: int, words: list[bytes]) -> Reply:

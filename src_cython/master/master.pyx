@@ -123,11 +123,12 @@ cdef class Counters:
 
     @property
     def operations(self):
-        """Per operation, to PING: how many rounds ended WON, TAKEN, UNREACHABLE and
-        TOO_LATE."""
+        """Per operation, to PING, but for BREAK: how many rounds ended WON, TAKEN,
+        UNREACHABLE and TOO_LATE."""
         return tuple([
             tuple([n for n in self.ended[operation][VERDICT_WON:VERDICT_TOO_LATE + 1]])
             for operation in range(OPERATION_PING + 1)
+            if operation != OPERATION_BREAK
         ])
 
 

@@ -334,6 +334,8 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         round.operation_code == OPERATION_ASK_TURN
     ):
         detail = reply
+    elif vote == VOTE_GONE and type(reply) is bytes:
+        detail = reply      # it was broken, by whom
     elif reply is None and round.operation_code == OPERATION_EXTEND:      # native
         detail = KEY_GONE_OR_TAKEN      # nil is all that it answers
     return connection_on_definite(self, entry, round, vote, detail, now_ns)

@@ -33,7 +33,8 @@ cdef enum:
     REPLY_OF_ASK_TURN        # [1: our turn, 2: another's; ms, place, how many wait]
     REPLY_OF_FENCED          # with fencing: n: set, with this number; 0: refused
     REPLY_OF_FENCED_TURN     # [as take_turn, the number or 0]
-    REPLY_OF_EXTEND          # 1: done; 0: refused, another's; 2: refused, gone
+    REPLY_OF_EXTEND          # 1: done; 0: refused, another's; 2: refused, gone; a text
+    #                          that begins with "!": broken, by whom
     REPLY_OF_LOOK            # of a semaphore: for each slot "1", taken, or "0"
 
 
@@ -78,6 +79,7 @@ cdef tuple ROWS = (
     (OPERATION_RELEASE, (KIND_SEVERAL,), ("release_all", REPLY_OF_SCRIPT)),
     (OPERATION_INSPECT, (KIND_ONE, KIND_SHARED), ("inspect", REPLY_OF_INSPECT)),
     (OPERATION_INSPECT, (KIND_SLOT,), ("look", REPLY_OF_LOOK)),
+    (OPERATION_BREAK, (KIND_ONE,), ("break_lock", REPLY_OF_SCRIPT)),
     (OPERATION_PING, (KIND_ONE,), ("SET", REPLY_OF_SET)),
     (OPERATION_ASK_TURN, (KIND_ONE,), ("ask_turn", REPLY_OF_ASK_TURN)),
     (OPERATION_LEAVE_QUEUE, (KIND_ONE,), ("leave_queue", REPLY_OF_SCRIPT)),
@@ -87,7 +89,9 @@ cdef tuple SHARED_SCRIPTS = (      # by the first reader of a connection (turns)
     "acquire_shared", "extend_shared", "release_shared", "take_turn_shared",
     "release_shared_and_notify",
 )
-cdef tuple UNLOADED = ("acquire_again", "look", *SHARED_SCRIPTS)      # at first
+cdef tuple UNLOADED = (      # at first
+    "acquire_again", "look", "break_lock", *SHARED_SCRIPTS
+)
 
 # The replies of ROWS, to be looked up without Python objects.
 cdef uint8_t replies_of[OPERATIONS][KINDS][ROLES]

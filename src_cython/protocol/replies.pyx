@@ -7,6 +7,7 @@
 #   REPLY_OF_EXTEND  1            GRANTED
 #   REPLY_OF_EXTEND  0            TAKEN      another's
 #   REPLY_OF_EXTEND  2            GONE       nobody's: it counts as TAKEN
+#   REPLY_OF_EXTEND  "!..."       GONE       broken, by whom
 #   REPLY_OF_SCRIPT  1            GRANTED    our token was found; of an ACQUIRE: no key
 #   REPLY_OF_SCRIPT  0            TAKEN      gone, or another's; of an ACQUIRE: a key
 #   REPLY_OF_INSPECT [n]          GRANTED    the key is free there; n processes wait
@@ -208,6 +209,8 @@ cdef int vote_of(int operation, int shape, object reply) except -1:
     elif shape == REPLY_OF_SCRIPT:
         votes = b"TG----"
     elif shape == REPLY_OF_EXTEND:
+        if type(reply) is bytes and PyBytes_AS_STRING(<bytes>reply)[0] == c"!":
+            return VOTE_GONE
         votes = b"TGX---"
     elif shape == REPLY_OF_TAKE_TURN:
         votes = b"TGTGTG"

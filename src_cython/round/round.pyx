@@ -381,7 +381,7 @@ cdef int round_vote(Round self, int master) noexcept:
 
 
 cdef int round_check_operation(int operation) except -1:
-    if not OPERATION_ACQUIRE <= operation <= OPERATION_INSPECT:      # a caller's
+    if not OPERATION_ACQUIRE <= operation <= OPERATION_BREAK:      # a caller's
         raise ValueError("no such operation")
 
 

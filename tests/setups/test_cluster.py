@@ -20,6 +20,7 @@ from fastredlock import (
     FastRedlock,
     FastRedlockError,
     Lease,
+    LeaseLostError,
     QuorumUnreachableError,
     ReleaseStatus,
 )
@@ -88,6 +89,18 @@ def other(cluster: LocalCluster, slot: int) -> int:
 def move(cluster: LocalCluster, key: str) -> None:
     slot = cluster.slot_of(key)
     cluster.move(slot, other(cluster, slot))
+
+
+def test_break_when_in_a_cluster_then_its_trace_is_beside_the_key(
+    cluster: LocalCluster,
+) -> None:
+    for prefix in ("", "shop:"):
+        with new_locks(cluster, key_prefix=prefix) as locks:
+            for name in ("one", "{two}three", "four"):
+                lease = granted(locks, name)
+                locks.break_(name, token_hash=lease.token_hash)
+                with pytest.raises(LeaseLostError, match="lost: broken by "):
+                    lease.extend()
 
 
 def test_lease_when_its_slot_moves_then_is_extended_and_released_there(

@@ -23,11 +23,12 @@ ROW = b"*2\r\n$2\r\nab\r\n:250\r\n"  # of INSPECT
 SCRIPT = Script(b"return 1", SHA1)
 KNOWN_SHA1 = {
     "RELEASE": b"79b954ef3863314d4ff2324b4a520053b6dcc018",
-    "EXTEND": b"ed30988115d9849da791d33d434d0807403c478a",
+    "EXTEND": b"24bf2cef6d134fa14cdd2e33ca5b97d7b184cd51",
     "INSPECT": b"5f764d7dafa0acb4cee4bcdc28abbb1a7155a260",
     "ACQUIRE_ALL": b"2e2a8aca65df5faa1308f88f3a8b3300a8c9e63e",
     "ACQUIRE_AGAIN": b"9fda12318fdbf37ca1acecc8f66dfd05e75b4b82",
-    "EXTEND_ALL": b"936f8c22051f316bef509d7a83dad4182cea0078",
+    "BREAK_LOCK": b"a2030e1d3e01013fa04a28fdea555de4e648005d",
+    "EXTEND_ALL": b"088dd20f9854c995ea98e877d53750fd6ac14e5f",
     "PROBE": b"9dc61fd101aadbfb6cca5077cbc8cd79428898a1",
     "MARKER": b"de7e7a77c89f01617fcf91e3af2630f0a5aef0b4",
     "NOTIFY_NEXT": b"39384d2beef005b360e2ab08c3a3e2dc07715f2b",
@@ -42,7 +43,7 @@ KNOWN_SHA1 = {
     "FENCED_TAKE_TURN": b"a6f26688477651293eefbbfffa039fbb8b29b629",
     "WRITE_FENCE": b"9b35f5a917399e50f84bb78014629579a1fc7960",
     "ACQUIRE_SHARED": b"34ca5868baa119a506090ec09a4cc017ab5d7fad",
-    "EXTEND_SHARED": b"db477376b64620ad401696ec2d6e640c70b5649c",
+    "EXTEND_SHARED": b"f706ba8ddcd77d2ed0dcac41e6fb2ea07a1f9572",
     "RELEASE_SHARED": b"4e612af88810917c4b83b1a7c0fa4be3b45ea3aa",
     "TAKE_TURN_SHARED": b"5c95dc21703e3823cfd4dbc41d7e0ec6902a2757",
     "RELEASE_SHARED_AND_NOTIFY": b"7a63c6d75e7eb5f71a3851d4a5c405c24767b99b",
@@ -143,7 +144,7 @@ def test_scripts_of_many_prefixes_are_not_all_kept() -> None:
 
 ACQUIRE, EXTEND = Operation.ACQUIRE, Operation.EXTEND
 ASK_TURN, LEAVE_QUEUE = Operation.ASK_TURN, Operation.LEAVE_QUEUE
-PING = Operation.PING
+PING, BREAK = Operation.PING, Operation.BREAK
 RELEASE, INSPECT = Operation.RELEASE, Operation.INSPECT
 EACH = list(Operation)
 
@@ -292,9 +293,10 @@ def test_answer_to_another_operation_is_a_failed_vote(operation: Operation) -> N
     answers = {
         b"+OK\r\n": {ACQUIRE, PING},
         b"$-1\r\n": {ACQUIRE, PING},
-        b":1\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
-        b":0\r\n": {EXTEND, RELEASE, LEAVE_QUEUE},
+        b":1\r\n": {EXTEND, RELEASE, BREAK, LEAVE_QUEUE},
+        b":0\r\n": {EXTEND, RELEASE, BREAK, LEAVE_QUEUE},
         b":2\r\n": {EXTEND},
+        b"$6\r\n!1 ann\r\n": {EXTEND},
         b"*4\r\n:0\r\n:250\r\n:0\r\n:1\r\n": {ASK_TURN},
         b"*1\r\n:0\r\n": {INSPECT},
         b"*2\r\n" + ROW + b":0\r\n": {INSPECT},

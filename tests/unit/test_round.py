@@ -202,14 +202,14 @@ def test_what_follows_a_round_is_of_its_keys_and_token(
 @pytest.mark.parametrize(
     ("make", "match"),
     [
-        *((partial(plain_round, each), "no such operation") for each in (-1, 4)),
+        *((partial(plain_round, each), "no such operation") for each in (-1, 5)),
         *((partial(plain_round, 0, n), "1 to 64") for n in (-1, 0, 65)),
         *(
             (partial(Terms, a, b, c), "negative")
             for a, b, c in permutations((-1, 0, 0))
         ),
         *((partial(round_of, 0, keys), "no keys|not bytes") for keys in BAD_KEYS),
-        *((partial(round_of, each, KEYS), "no such op") for each in (-1, 4)),
+        *((partial(round_of, each, KEYS), "no such op") for each in (-1, 5)),
         (partial(round_of, Operation.INSPECT, KEYS), "one by one"),
     ],
 )
