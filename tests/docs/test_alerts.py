@@ -9,6 +9,7 @@ import subprocess
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -246,6 +247,41 @@ def test_dashboard_asks_for_every_metric() -> None:
     endings = {"counter": "_total", "histogram": "_bucket", "gauge": ""}
     actual = {each.name + endings[each.type] for each in Collector(None).describe()}
     assert {*re.findall(r"fastredlock_\w+", " ".join(PANELS))} == actual
+
+
+@needs_promtool
+def test_queries_of_the_dashboard_are_valid(tmp_path: Path) -> None:
+    asked = [{"record": f"panel:{at}", "expr": expr} for at, expr in enumerate(PANELS)]
+    rules = {"groups": [{"name": "dashboard", "rules": asked}]}
+    (tmp_path / "panels.yml").write_text(json.dumps(rules))  # JSON is YAML
+    run = promtool(tmp_path, "check", "rules", "panels.yml")
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_dashboard_is_one_that_grafana_loads() -> None:
+    """As far as its schema says: https://grafana.com/docs, *JSON model*."""
+    assert {"title", "uid", "schemaVersion", "time", "panels"} <= {*DASHBOARD}
+    assert DASHBOARD["schemaVersion"] >= 36  # from there on a datasource is an object
+    assert len(DASHBOARD["uid"]) <= 40
+    (source,) = DASHBOARD["templating"]["list"]
+    assert (source["type"], source["query"]) == ("datasource", "prometheus")
+    assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(
+        DASHBOARD["panels"]
+    )
+    cells: list[tuple[int, int]] = []
+    for panel in DASHBOARD["panels"]:
+        assert panel["type"] in {"timeseries", "stat", "table", "gauge", "heatmap"}
+        names = [target["refId"] for target in panel["targets"]]
+        assert len({*names}) == len(names) > 0
+        for each in (panel, *panel["targets"]):
+            assert each["datasource"] == {
+                "type": "prometheus", "uid": f"${{{source['name']}}}",
+            }  # fmt: skip
+        at = panel["gridPos"]
+        assert at["x"] + at["w"] <= 24  # columns
+        across = range(at["x"], at["x"] + at["w"])
+        cells += product(across, range(at["y"], at["y"] + at["h"]))
+    assert len({*cells}) == len(cells)  # no panel is over another
 
 
 def test_page_says_what_to_do_about_every_alert() -> None:
