@@ -84,10 +84,11 @@ def test_sorted_set_of_others_when_a_lock_is_shared_then_is_left_alone(
     assert all(4000 < server.pttl(KEY) <= 5000 for server in servers)
 
 
+@pytest.mark.slow
 def test_dead_reader_when_others_go_on_then_ends_by_its_own_ttl(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    living, dead = read(locks, ttl=10), read(make_locks(urls), ttl=0.3)
+    living, dead = read(locks, ttl=10), read(make_locks(urls), ttl=1)
     tokens = [living.token, dead.token]
     wait_for_end(servers, dead)
     assert living.extend() > 0
@@ -107,6 +108,7 @@ def test_key_when_the_longest_reader_goes_then_lives_as_long_as_the_next(
     assert short.is_valid
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ahead_s", [-60, -0.4, 60])
 def test_readers_when_moved_to_a_server_of_another_time_then_keep_their_ttls(
     ahead_s: float, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
@@ -117,7 +119,7 @@ def test_readers_when_moved_to_a_server_of_another_time_then_keep_their_ttls(
     first, second, short = (
         read(locks, ttl=40),
         read(other, ttl=60),
-        read(other, ttl=0.2),
+        read(other, ttl=1),
     )
     assert wait_until(lambda: [len(each) for each in readers_at(servers)] == [3] * 5)
     wait_for_end(servers, short)
@@ -153,12 +155,13 @@ def test_lease_when_its_lock_is_of_the_other_kind_by_now_then_is_lost_for_good(
     assert other.extend() > 0
 
 
+@pytest.mark.slow
 @blocking
 def test_extension_when_the_reader_has_expired_then_never_brings_it_back(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
     other = connected(make_locks(urls))
-    dead, living = read(locks, ttl=0.2), read(other, ttl=10)
+    dead, living = read(locks, ttl=1), read(other, ttl=10)
     wait_for_end(servers, dead)
     engine = locks._driver.engine
     extension = engine.new_extension(dead._round, dead._round.terms)
