@@ -1,4 +1,4 @@
-"""A few seconds of chaos; its checker and its schedule can be believed."""
+"""A few seconds of chaos; its checker, schedule and storage can be believed."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from fastredlock.testing import LocalMasters
 
-from . import fleet
+from . import fleet, storage
 from .ledger import READS, Hold, Ledger, Window, violations, windows_in
 from .report import Report, Told
 from .run import Run, reports_of, run
@@ -132,3 +132,10 @@ def test_fleet_when_some_know_no_readers_then_nobody_writes_beside_one(
         figures = fleet.run(list(masters.urls), 2)
     assert (figures.overlaps, figures.errors) == (0, [])
     assert min(figures.holds.values()) > 0, figures
+
+
+@pytest.mark.slow
+def test_storage_when_holders_stand_still_then_no_late_write_gets_through() -> None:
+    told = storage.run(storage.FENCED, 60, seed=7, enough=2)
+    assert (told.stale, told.refused >= 2) == (0, True)
+    assert told.stale_refused == told.refused
