@@ -14,7 +14,8 @@ MOST_WAITING = 100  # of a queue
 class Waiting(NamedTuple):
     """A process that waits, in the order of the queue.
 
-    `waited`: for how long (s) its first caller has. `address` and `client_name` are
+    `process`: its readers have an r behind it, for they wait by themselves. `waited`:
+    for how long (s) its first caller has. `address` and `client_name` are
     those of its connection, None where the server does not show it.
     """
 
@@ -53,13 +54,14 @@ def queue_of(endpoint: Endpoint, prefix: bytes, name: bytes) -> list[Waiting]:
     else:
         return []
     now_us = int(seconds) * 10**6 + int(us)
+    names = [entry.decode(errors="replace") for entry in entries[::2]]
     return [
         Waiting(
-            process.decode(errors="replace"),
+            process,
             max(0, now_us - int(float(since))) / 1e6,
-            *clients.get(process.decode(errors="replace"), (None, None)),
+            *clients.get(process.removesuffix("r"), (None, None)),
         )
-        for process, since in zip(entries[::2], entries[1::2], strict=True)
+        for process, since in zip(names, entries[1::2], strict=True)
     ]
 
 

@@ -19,7 +19,9 @@ from fastredlock import (
     Vote,
 )
 from fastredlock import asyncio as awaitable
+from fastredlock._cli.waiting import queue_of
 from fastredlock._options import scripts
+from fastredlock._options.masters import parse_masters
 from tests.support.awaited import LOOPS
 from tests.support.calls import connected, granted
 from tests.support.cancellation import (
@@ -295,13 +297,19 @@ def test_loop_when_it_ends_with_waiters_then_others_have_their_turn_and_the_next
 
 
 def test_fork_when_callers_wait_then_parent_and_child_queue_as_two(
-    holder: FastRedlock, locks: FastRedlock, servers: Servers
+    holder: FastRedlock, locks: FastRedlock, servers: Servers, urls: list[str]
 ) -> None:
     with Waiters() as waiters:
         lease = granted(holder.acquire(KEY, ttl=30))
         waiters.come("parent", locks)
         child = Fork(lambda: take_at(locks))
         assert wait_until(lambda: queued(servers) == 2)
+        queue = [
+            waiting
+            for each in parse_masters(urls)
+            for waiting in queue_of(each, b"", KEY.encode())
+        ]
+        assert [each.client_name for each in queue] == ["fastredlock"] * 2
         lease.release()
         waiters.end()
         assert child.result() > waiters.at["parent"]

@@ -16,7 +16,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, settled_values, values
 from tests.support.processes import environment_of_children
-from tests.support.waiters import Waiters
+from tests.support.waiters import Waiters, begins_to_wait
 from tests.support.waiting import wait_until
 
 from .conftest import Call, Start, as_user
@@ -168,8 +168,10 @@ def test_who_when_processes_wait_then_shows_them_in_their_order(
     granted(locks.acquire(KEY, ttl=60))
     each = [make_locks(urls[:3], client_name=f"web-{n}") for n in range(3)]
     with Waiters() as waiters:
-        for n, client in enumerate(each):
+        for n, client in enumerate(each[:2]):
             waiters.come(f"{n}", client)
+        with begins_to_wait(each[2]):
+            waiters.start(lambda: waiters.take("2", each[2], shared=True, timeout=60))
         status, out, err = call("who", KEY)
         told = json.loads(call("who", "--json", KEY).out)
         listed = call("list", "--most-waiting-first").out
@@ -445,7 +447,7 @@ def test_command_when_a_stream_is_closed_then_no_answer_is_lost_or_sent_to_a_mas
         "FASTREDLOCK_MASTERS": ",".join(urls[:3])
     }
     with FastRedlock(urls[:3]) as locks:
-        lease = granted(locks.acquire(KEY, ttl=60))
+        lease = granted(connected(locks).acquire(KEY, ttl=60))
         ended = subprocess.run(
             ["sh", "-c", f"{tool} {words}"], text=True, capture_output=True,
             env=environment,
