@@ -425,12 +425,7 @@ def breaking(
 
 def breaker() -> bytes:
     """Return who breaks a lock, for its holder: the user, and the host."""
-    from getpass import getuser
-
-    try:
-        user = getuser()
-    except (KeyError, OSError):  # a container may have no name for it
-        user = str(os.getuid())
+    user = os.environ.get("LOGNAME") or os.environ.get("USER") or f"{os.getuid()}"
     by = f"{user}@{os.uname().nodename.partition('.')[0]}"
     return "".join(filter(str.isprintable, by)).encode()[:LONGEST_OWNER]
 

@@ -105,9 +105,9 @@ def test_every_block_in_python_is_named_so() -> None:
 
 
 def keys_of(url: str) -> list[bytes]:
-    """List the keys, but those that stay: a waiter's of python-redis-lock (1 s), and
-    numbers of grants (a day)."""
+    """List the keys, but those that stay: a waiter's of python-redis-lock (1 s), the
+    numbers of grants (a day), and who broke a lock (its ttl)."""
     with redis.Redis.from_url(url) as server:
         found: list[bytes] = server.keys()
-        stay = (b"lock-signal:", b"fastredlock:fence:")
+        stay = (b"lock-signal:", b"fastredlock:fence:", b"fastredlock:broken:")
         return [key for key in found if not key.startswith(stay)]
