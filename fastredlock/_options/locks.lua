@@ -18,18 +18,18 @@ end
 -- ACL may refuse it: then as if it was not.
 local function broken()
   local function broken(key)
-    local trace = redis.pcall("get", "fastredlock:broken:" .. key)
-    local left = redis.pcall("pttl", "fastredlock:broken:" .. key)
+    local name = "fastredlock:broken:" .. key .. ":" .. redis.sha1hex(ARGV[1])
+    local trace, left = redis.pcall("get", name), redis.pcall("pttl", name)
     if type(trace) ~= "string" or #trace > 200 or type(left) ~= "number" then return end
-    local of, life, by = string.match(trace, "^(%x+) (%d+) (.*)$")
-    if of == redis.sha1hex(ARGV[1]) then return "!" .. life - left .. " " .. by end
+    local life, by = string.match(trace, "^(%d+) (.*)$")
+    if life then return "!" .. life - left .. " " .. by end
   end
 end
 
 -- A lock is broken: the key is deleted if it has this token (a reader's goes out of it),
--- the next is notified, and the holder is left a trace beside it: a hash of the token,
--- for how long it is kept, and by whom it was broken. It lives as long as the key would
--- have, and a minute at least. ARGV[1]: by whom, a line end, the token. Returns 1 or 0.
+-- the next is notified, and the holder is left a trace beside it, of its own: a hash of
+-- the token is in the name. It says for how long it is kept, and by whom the lock was
+-- broken, and lives as long as the key would have, a minute at least. ARGV[1]: by whom, a line end, the token. Returns 1 or 0.
 function break_lock()
   --@ readers
   local key, name, leaving, deleted = KEYS[1], KEYS[1], nil, 0
@@ -41,8 +41,8 @@ function break_lock()
     deleted = unread(token)
   end
   if deleted ~= 1 then return deleted end
-  local trace = redis.sha1hex(token) .. " " .. life .. " " .. by
-  redis.pcall("set", "fastredlock:broken:" .. key, trace, "px", life)
+  local trace = "fastredlock:broken:" .. key .. ":" .. redis.sha1hex(token)
+  redis.pcall("set", trace, life .. " " .. by, "px", life)
   if redis.pcall("exists", "fastredlock:queue:" .. name) ~= 0 then
   --@ notify
     notify()
