@@ -222,8 +222,9 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         `token_hash`, as `holders()` shows it: each master deletes the key only where
         its value is that token. RELEASED: a quorum is sure not to have it any more, and
         at least one had it; GONE: no master had it; UNKNOWN: fewer than a quorum
-        answered. Blocks until all have, three round timeouts at most. The holder is not
-        asked: a kept lease is reported lost at its next renewal, which names you.
+        answered, or it may be one of more readers than `holders()` shows. Blocks until
+        all have, three round timeouts at most. The holder is not asked: a kept lease is
+        reported lost at its next renewal, which names you.
         """
         return run(breaking(self, resource, token_hash))
 

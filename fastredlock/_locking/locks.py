@@ -42,6 +42,7 @@ from .._reports.health import MasterHealth, health_of
 from .._reports.stats import Stats
 from .._reports.votes import (
     LONGEST_OWNER,
+    MOST_READERS,
     Resource,
     connection_votes,
     holders_of,
@@ -401,7 +402,8 @@ def breaking(
     yield partial(driver.run, inspected)
     found = tokens_of(inspected)
     if wanted not in found:
-        return ReleaseStatus.GONE if inspected.is_won else ReleaseStatus.UNKNOWN
+        sees_all = inspected.is_won and len(found) < MOST_READERS
+        return ReleaseStatus.GONE if sees_all else ReleaseStatus.UNKNOWN
     token, is_shared = found[wanted]
     if lingers(token):  # it may be idle in its process: recall it first
         if lease := (yield partial(locks.acquire, resource, timeout=0, linger=0)):

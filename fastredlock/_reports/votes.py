@@ -30,6 +30,7 @@ LINGERING_LENGTH = 18  # before it where the key may linger: src_cython/waiting/
 LINGERS = "lingers: it may be idle there, and is given up when another asks"
 BASE64URL = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 LONGEST_OWNER = 64  # bytes
+LONGEST_AGE = 18  # digits
 TIME_LENGTH = 11  # behind the owner: "~" and the second of the grant
 NO_EXPIRY_MS, NO_KEY_MS = -1, -2  # PTTL
 GONE_OR_TAKEN = "gone or taken"  # of an extension by a command that cannot tell
@@ -39,6 +40,7 @@ EMPTY = "an empty value: no token"
 NOT_OURS = "no expiry: not a lock of ours?"  # a string that names no owner
 SETNX = "no expiry: a SETNX lock, its time {} {:.0f} s{}?"  # a string that is a time
 TIME_DIGITS = 10, 13  # of a time in s, in ms
+MOST_READERS = 1000  # of one master, in a reply of scripts.INSPECT
 
 
 class MasterVote(NamedTuple):
@@ -305,7 +307,7 @@ def granted(votes: Sequence[MasterVote]) -> str:
 def broken_text(reply: bytes) -> str:
     """Return who broke a lock, as the scripts of extensions reply."""
     age_ms, _, by = reply[1:].decode(errors="replace").partition(" ")
-    if not age_ms.isdecimal() or not by.isprintable():
+    if not age_ms.isdecimal() or len(age_ms) > LONGEST_AGE or not by.isprintable():
         return "broken"
     return f"broken by {by[:LONGEST_OWNER]} {int(age_ms) / 1e3:.0f} s ago"
 

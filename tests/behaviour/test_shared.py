@@ -324,6 +324,20 @@ def test_break_of_one_reader_then_leaves_the_others(
         goes.extend()
 
 
+def test_break_of_a_reader_when_more_read_than_are_shown_then_is_not_known(
+    locks: FastRedlock, servers: Servers
+) -> None:
+    soon = read(connected(locks), ttl=10)
+    assert wait_until(lambda: readers_at(servers) == [[soon.token]] * 5)
+    end = int(time.time() * 1000) + 20_000
+    for server in servers:
+        server.zadd(KEY, {f"{i}": end for i in range(1000)})
+        server.pexpireat(KEY, end)
+    status = locks.break_(KEY, token_hash=soon.token_hash)
+    assert status is ReleaseStatus.UNKNOWN
+    assert soon.release() is ReleaseStatus.RELEASED
+
+
 def test_reader_of_another_process_when_adopted_then_goes_on_beside_others(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:

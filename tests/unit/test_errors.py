@@ -25,6 +25,7 @@ from fastredlock import (
 from fastredlock._core import Operation, Round
 from fastredlock._reports.votes import (
     NOT_AWAITED,
+    broken_text,
     connection_votes,
     describe_votes,
     holders_of,
@@ -64,6 +65,22 @@ SECRET = "hunter2"
 
 
 # ---- what they say
+
+
+@pytest.mark.parametrize(
+    ("reply", "said"),
+    [
+        (b"!2500 ann@ops-1", "broken by ann@ops-1 2 s ago"),
+        (b"!60000 " + b"x" * 90, f"broken by {'x' * 64} 60 s ago"),
+        *((b"!" + age + b" ann", "broken") for age in (b"", b"-5", b"1e+99")),
+        *((b"!" + b"9" * digits + b" ann", "broken") for digits in (400, 5000)),
+        (b"!1 ann\nERROR", "broken"),
+    ],
+)
+def test_trace_when_it_is_told_whatever_a_server_sends_then_is_one_short_line(
+    reply: bytes, said: str
+) -> None:
+    assert broken_text(reply) == said
 
 
 @pytest.mark.parametrize(
