@@ -268,7 +268,8 @@ cdef class ExtendCall(Call):
     cdef LeaseFields lease
     cdef object ttl
     cdef bint is_by_hand         # a kept lease is not extended so
-    cdef object under_way        # extensions of its lease, itself among them
+    cdef object extension        # stands for it, which ends where nobody has it...
+    cdef object under_way        # ...among the extensions of its lease
     cdef Round round
 
     def __init__(self, LeaseFields lease not None, ttl, bint is_by_hand=True):
@@ -276,19 +277,22 @@ cdef class ExtendCall(Call):
         self.lease = lease
         self.ttl = ttl
         self.is_by_hand = is_by_hand
+        self.extension = object()
         self.called = "Lease.extend"
 
     cdef object go_on(self):
         if self.round is None:
             self.under_way = self.lease._under_way()
-            self.round = self.lease._begin_extend(self.ttl, self, self.is_by_hand)
+            self.round = self.lease._begin_extend(
+                self.ttl, self.extension, self.is_by_hand
+            )
             return self.round
         self.value = self.lease._end_extend(self.round)
-        extension_forget(self.under_way, self)
+        extension_forget(self.under_way, self.extension)
         self.driver.observer.on_extended(self.lease, self.value)
 
     cdef int give_up(self) except -1:
-        extension_forget(self.under_way, self)
+        extension_forget(self.under_way, self.extension)
         if self.round is not None and not (self.blocks or self.round.is_finished):
             call_abandon(self, self.round)
 

@@ -322,6 +322,18 @@ async def test_acquire_when_it_ends_in_its_first_try_then_leaves_no_key(
 
 
 @with_client
+async def test_extend_when_dropped_under_way_then_bounds_no_later_one(
+    world: World, client: FastRedlock
+) -> None:
+    """Seen: the table of the lease had the call itself, which never ended."""
+    [lease] = await client.acquire_each([KEY], ttl=60)
+    assert lease is not None
+    waits(lease.extend(30))
+    assert not extended(lease).under_way
+    await lease.release()
+
+
+@with_client
 async def test_release_when_closed_under_way_then_is_sent_all_the_same(
     world: World, client: FastRedlock
 ) -> None:
