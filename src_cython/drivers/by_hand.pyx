@@ -54,8 +54,6 @@ def by_hand_take_events(
         if connection.in_flight.unanswered:
             sending_unanswered(engine, connection, now_ns)
     engine_on_time(engine, now_ns, quiet)
-    if engine.idle.were_any:
-        idle_check(engine, now_ns)
     engine_finish(engine, now_ns)
 
 

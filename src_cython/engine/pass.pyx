@@ -457,7 +457,16 @@ cdef list engine_left(Engine self):
 cdef int engine_reset_after_fork(Engine self) except -1:
     # In a forked child. Where a handler forked between two passes of this thread, the
     # outer frames find other objects than theirs in each master, and every round ended.
-    cdef int64_t now_ns = clock_ns()
+    # In a pass: a finalizer's call would be made on the parent's sockets.
+    cdef bint collects = pass_begin()
+    pass_keep(self.driver)
+    try:
+        return engine_begin_anew(self, clock_ns())
+    finally:
+        pass_end(collects)
+
+
+cdef int engine_begin_anew(Engine self, int64_t now_ns) except -1:
     cdef Master master
     cdef Round round
     cdef int i
@@ -568,8 +577,6 @@ cdef int engine_take_events(Engine self) except -1:
     engine_take_links(self, now_ns)
     if now_ns >= self.due.at_ns:
         engine_on_due(self, now_ns)
-    if self.idle.were_any:
-        idle_check(self, now_ns)
     return engine_finish(self, clock_ns())
 
 
@@ -580,6 +587,8 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
     cdef Py_ssize_t i = 0
     cdef bint collects = pass_begin()
     try:
+        if self.idle.were_any:
+            idle_check(self, now_ns)
         if self.held:      # those whose masters have answered, or take too long, end
             closed += self.held
             self.held = []

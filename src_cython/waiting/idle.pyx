@@ -199,11 +199,10 @@ cdef int idle_end_all(Engine self, int64_t now_ns) except -1:
 
 cdef int idle_check(Engine self, int64_t now_ns) except -1:
     # A master that a connection was lost to, or that refuses our channel, tells of no
-    # recall any more. Releases that were lost with it are sent though no call comes.
+    # recall any more. In a pass: a finalizer could take a key that is being released.
     if self.idle.deaf_epoch != self.conditions.deaf_epoch:
         self.idle.deaf_epoch = self.conditions.deaf_epoch
         idle_end_all(self, now_ns)
-        connections_open_deferred(self, now_ns)
 
 
 cdef int idle_replace(Engine self, object work, int64_t now_ns) except -1:

@@ -6,18 +6,24 @@ import gc
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
+from threading import current_thread
+from threading import enumerate as enumerate_threads
 
 import pytest
 
-from fastredlock import FastRedlock, FastRedlockError, ReleaseStatus
+from fastredlock import FastRedlock, FastRedlockError, Lease, ReleaseStatus
 from fastredlock._core import Engine
 from fastredlock.testing import LocalMasters
 from tests.support import by_hand as hand
 from tests.support.by_hand import START_NS, TERMS, S, begin
 from tests.support.calls import connected, granted
-from tests.support.fixtures import MakeLocks
+from tests.support.fixtures import MakeLocks, Servers
+from tests.support.processes import Fork
+from tests.support.waiting import wait_until
 
 T0 = START_NS + S
+RECALLS = "fastredlock recalls"  # the thread that ends idle keys
 
 
 @contextmanager
@@ -58,6 +64,60 @@ def test_pass_when_each_object_would_collect_garbage_then_calls_find_it_whole(
             assert lease.release() is ReleaseStatus.RELEASED
     assert inner
     assert all(inner)
+
+
+@pytest.mark.slow
+def test_idle_keys_when_a_finalizer_takes_them_as_they_end_then_none_is_released(
+    make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    """Seen: a lease was valid, and its key was gone from all masters."""
+    locks = connected(make_locks(urls, linger=30))
+    keys = [f"idle {i}" for i in range(10)]
+    taken: list[Lease] = []
+
+    def take() -> None:
+        lingered = locks.stats().lingered
+        while current_thread().name == RECALLS and len(taken) < len(keys):
+            taken.append(granted(locks.acquire(keys[len(taken)])))
+            if locks.stats().lingered > lingered:
+                return  # it was idle, or is about to end
+
+    for key in ("warm", *keys):
+        granted(locks.acquire(key)).release()
+    held = [locks.acquire(f"held {i}") for i in range(100)]  # no Round is used again
+    ours = [each["id"] for each in servers[0].client_list() if each["name"]]
+    with at_every_collection(take):
+        for each in ours:
+            servers[0].client_kill_filter(_id=each)
+        wait_until(lambda: RECALLS not in [each.name for each in enumerate_threads()])
+    for lease in (*taken, *map(granted, held)):
+        assert lease.release() is ReleaseStatus.RELEASED
+
+
+def test_forked_child_when_a_finalizer_calls_in_its_first_call_then_leaves_our_sockets(
+    make_locks: MakeLocks, urls: list[str]
+) -> None:
+    """Seen: it was granted a lock by the replies to its parent's connections."""
+    locks = connected(make_locks(urls))
+    connects: list[int] = []
+
+    def call() -> None:
+        if next(counted) == 0:
+            granted(locks.acquire(f"inner {nth}"))
+            connects.append(locks.stats().connects)
+
+    def take() -> list[int]:
+        with at_every_collection(call):
+            granted(locks.acquire(f"outer {nth}"))
+        return connects
+
+    held = [locks.acquire(f"held {i}") for i in range(100)]  # no object is used again
+    ours = locks.stats().connects
+    for nth in range(1, 5):
+        counted = count(1 - nth)
+        theirs = Fork(take).result()
+        assert min(theirs, default=ours + 1) > ours
+    assert all(held)
 
 
 class Worker:

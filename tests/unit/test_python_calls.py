@@ -30,7 +30,7 @@ MAY_RUN_PYTHON = re.compile(
 # They call functions of C alone: methods of lists, sets and texts, heapq, zip, a class
 # of the core; and format what is a str, or a float.
 OF_C = {
-    *("gate_on_queue_refused", "engine_reset_after_fork", "connection_review"),
+    *("gate_on_queue_refused", "engine_begin_anew", "connection_review"),
     *("error_text", "connection_on_other_reply"),
     *("connection_health", "nodes_at", "routes_number", "routes_on_redirect"),
     *("connection_withheld", "wait_queues_add_due", "wait_queues_take_due"),
