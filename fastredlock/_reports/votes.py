@@ -318,8 +318,8 @@ def loss(votes: Iterable[MasterVote] = ()) -> str:
     for vote in votes:
         if vote.vote is Vote.GONE and vote.text:  # it was broken
             return f"lost: {vote.text}"
-    names = {vote.text if vote.text == GONE_OR_TAKEN else vote.vote for vote in votes}
-    seen = names & {GONE_OR_TAKEN, Vote.GONE, Vote.TAKEN}
+    sure = {vote.vote for vote in votes if vote.text != GONE_OR_TAKEN}
+    seen = sure & {Vote.GONE, Vote.TAKEN}
     if seen == {Vote.GONE}:
         return "lost: its key is gone: expired or deleted"
     if seen == {Vote.TAKEN}:

@@ -152,8 +152,11 @@ def test_service_when_of_valkey_with_two_replicas_then_locks_and_fails_over(
 def switch(service: LocalSentinels) -> float:
     """Let a replica take over, and the old primary follow it; return when (s)."""
     old = service.primary()
-    service.fail_over()
-    assert wait_until(lambda: service.primary() != old, LOADED)
+    for _ in range(3):  # sentinels that are not served in time give a failover up
+        service.fail_over()
+        if wait_until(lambda: service.primary() != old, LOADED / 3):
+            break
+    assert service.primary() != old
     promoted = time.monotonic()
     service.follow(old)
     return promoted
