@@ -82,7 +82,7 @@ class Servers:
                     for name in self._connections[i].scan_iter(count=1000)
                     if not name.startswith(b"fastredlock:")  # the guard's own
                 ]
-                asked = self._connections[i].pipeline(transaction=False)
+                asked = self._connections[i].pipeline()  # at one moment
                 for name in names:
                     asked.get(name)
                     asked.pttl(name)
@@ -101,5 +101,5 @@ class Servers:
 
 
 def is_overlong(standing: Standing) -> bool:
-    """Whether a key stands for longer than its ttl allows, or for ever."""
-    return not 0 <= standing.left_ms <= TTL * 1000
+    """Whether a key stands for longer than its ttl allows, or for ever (-1)."""
+    return standing.left_ms == -1 or standing.left_ms > TTL * 1000
