@@ -14,9 +14,9 @@ MOST_WAITING = 100  # of a queue
 class Waiting(NamedTuple):
     """A process that waits, in the order of the queue.
 
-    `process`: its readers have an r behind it, for they wait by themselves. `waited`:
-    for how long (s) its first caller has. `address` and `client_name` are
-    those of its connection, None where the server does not show it.
+    `process`: the readers of one wait as another, with an r behind its name. `waited`:
+    for how long (s) its first caller has. `address` and `client_name` are those of its
+    connection, None where the server does not show it.
     """
 
     process: str

@@ -293,9 +293,8 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         not self.is_native_alone and form_is_native(entry.form)
         and round.verdict_code == VERDICT_OPEN and round_may_repeat(round)
     ):
-        # Why the key is not there any more the script can tell, and who broke it.
+        # The script can tell why the key is not there any more, and who broke the lock.
         entry.form = FORM_SCRIPT
-        entry.is_by_source = False
         return connection_send_again(self, round, entry, now_ns)
     vote = vote_of(
         round.operation_code, reply_kind(round, entry.form, entry.is_second), reply
