@@ -221,7 +221,7 @@ def test_each_when_it_reads_then_each_is_a_reader_of_its_own(
         True,
     ]
     assert other.release_each(beside) == [ReleaseStatus.RELEASED] * 2
-    # A master whose reply was late may have the reader without the extension.
+    # At a master that was late, the other's try may have come before the reader's.
     assert wait_until(lambda: sum(each.pttl("a") > 50_000 for each in servers) >= 3)
     assert locks.release_each(leases).count(ReleaseStatus.RELEASED) == 3
     assert wait_until(lambda: not any(each.exists("a", "b") for each in servers))
