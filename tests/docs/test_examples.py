@@ -60,8 +60,9 @@ def test_block_when_copied_alone_then_runs_and_leaves_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("FASTREDLOCK_MASTERS", ",".join(three.urls))
-    for url in three.urls:  # clients of other blocks, which have other masters
+    for url in three.urls:  # what other blocks left; clients that have other masters
         with redis.Redis.from_url(url) as server:
+            server.flushall()
             server.client_kill_filter(_type="normal", skipme=True)
     code = example.code
     for port, url in zip(PORTS, three.urls, strict=True):
