@@ -21,7 +21,7 @@ from ._locking.lease import ReleaseStatus
 from ._locking.locks import BaseLocks, breaking, held_leases
 from ._locking.slots import Rate
 from ._locking.wanted import wanted
-from ._options.keys import distinct, encode_resource, encode_resources
+from ._options.keys import distinct, encode_resource, encode_resources, shared_of
 from ._options.settings import checked_flag, unexpected
 from ._reports.health import MasterHealth, ping_of
 from ._reports.votes import MasterVote
@@ -88,11 +88,14 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """
         if unknown:
             raise unexpected("acquire", unknown)
-        keep, encode = None, encode_resource
+        keep: Any = None
+        encode: Callable[..., Any] = encode_resource
         is_plain = on_lost is None and linger is None and permits is None
-        if keep_alive or shared is not False or not is_plain:
+        if keep_alive or not is_plain:
             given = self._driver, ttl, timeout, keep_alive, on_lost
             ttl, _, encode, keep = wanted(*given, None, linger, permits, shared)[:4]
+        elif shared is not False:
+            encode = shared_of(self._driver.settings, shared)
         call = AcquireCall(self._driver, Lease, resource, ttl, timeout, encode, keep)
         # A frame of Python: a signal that came meanwhile is handled before it returns,
         # and undone. After a function of C it would be, once its lease is lost.

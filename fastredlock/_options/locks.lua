@@ -31,7 +31,7 @@ end
 -- the token is in the name. It says for how long it is kept, and by whom the lock was
 -- broken, and lives as long as the key would have, a minute at least. ARGV[1]: by whom, a line end, the token. Returns 1 or 0.
 function break_lock()
-  --@ readers
+  --@ unread
   local key, name, leaving, deleted = KEYS[1], KEYS[1], nil, 0
   local by, token = string.match(ARGV[1], "^([^\n]*)\n(.*)$")
   local life, held = math.max(redis.call("pttl", key), 60000), redis.pcall("get", key)
@@ -233,22 +233,24 @@ end
 -- that are over, in the same step. Another sorted set than ours, whose expiry is not
 -- its largest score, is left alone. A key that was moved (MIGRATE) keeps its ttl: where
 -- the clock is another one there, its expiry says by how much, and the ends follow.
+-- Mostly nobody else reads: the functions are made behind that check.
 local function readers()
-  local function latest(of)
-    return redis.call("zrange", KEYS[1], -1, -1, "withscores")[of]
+  local now, left, ahead
+  local function last_end()
+    return redis.call("zrange", KEYS[1], -1, -1, "withscores")[2]
   end
-  local function now_ms()
+  local function look()
+    left = redis.call("pttl", KEYS[1])
     local time = redis.call("time")
-    return time[1] * 1000 + math.floor(time[2] / 1000)
+    now = time[1] * 1000 + math.floor(time[2] / 1000)
+    ahead = now + left - last_end()
   end
   local function are_readers()
     if redis.pcall("type", KEYS[1]).ok ~= "zset" then return false end
-    local left = redis.call("pttl", KEYS[1])
-    return left >= 0 and math.abs(now_ms() + left - latest(2)) <= 1000
+    look()
+    return left >= 0 and math.abs(ahead) <= 1000
   end
   local function drop_expired()
-    local left, now = redis.call("pttl", KEYS[1]), now_ms()
-    local ahead = now + left - latest(2)
     if left >= 0 and math.abs(ahead) > 1 then
       local ends = redis.call("zrange", KEYS[1], 0, -1, "withscores")
       for i = 1, #ends, 2 do
@@ -257,29 +259,40 @@ local function readers()
       end
     end
     redis.call("zremrangebyscore", KEYS[1], "-inf", string.format("%.0f", now))
-    return now
   end
   local function expire_with_last()
-    local last = latest(2)
+    local last = last_end()
     return not last or redis.pcall("pexpireat", KEYS[1], last)
   end
+end
+
+local function read()
   local function read(token, ttl)
-    local is_new = redis.call("type", KEYS[1]).ok == "none"
+    local is_new = redis.call("exists", KEYS[1]) == 0
     if not is_new then
+  --@ readers
       if not are_readers() then return 0 end
       drop_expired()
     end
-    local gone = string.format("%.0f", now_ms() + ttl)
-    redis.call("zadd", KEYS[1], gone, token)
-    local done = is_new and redis.pcall("pexpireat", KEYS[1], gone) or expire_with_last()
-    if done == 1 then return 1 end
-    redis.call("zrem", KEYS[1], token)
+    local time = redis.call("time")
+    local gone = time[1] * 1000 + math.floor(time[2] / 1000) + ttl
+    local last = string.format("%.0f", gone)
+    redis.call("zadd", KEYS[1], last, token)
+    if not is_new then
+      last = redis.call("zrange", KEYS[1], -1, -1, "withscores")[2]
+    end
+    local done = redis.pcall("pexpireat", KEYS[1], last)
+    if done ~= 1 then redis.call("zrem", KEYS[1], token) end
     return done
   end
-  local function find(token) return redis.call("zscore", KEYS[1], token) end
+end
+
+local function unread()
   local function unread(token)
-    if not find(token) then return 0 end
-    if redis.call("zcard", KEYS[1]) == 1 then return redis.call("zrem", KEYS[1], token) end
+    if redis.call("zcard", KEYS[1]) <= 1 then return redis.call("zrem", KEYS[1], token) end
+    if not redis.call("zscore", KEYS[1], token) then return 0 end
+  --@ readers
+    look()
     drop_expired()
     local deleted = redis.call("zrem", KEYS[1], token)
     expire_with_last()
@@ -289,7 +302,7 @@ end
 
 -- Returns 1; 0: the key is a lock's, or no lock. Sent again, it finds its own token.
 function acquire_shared()
-  --@ readers
+  --@ read
   return read(ARGV[1], ARGV[2])
 end
 
@@ -298,8 +311,12 @@ end
 -- one of readers is for a lock: it is another's.)
 function extend_shared()
   --@ readers
-  local now = find(ARGV[1]) and drop_expired()
-  if not now or not find(ARGV[1]) then
+  local function find() return redis.call("zscore", KEYS[1], ARGV[1]) end
+  if find() then
+    look()
+    drop_expired()
+  end
+  if not now or not find() then
   --@ broken
     return broken(KEYS[1]) or 2
   end
@@ -310,6 +327,6 @@ end
 
 -- The last one to go leaves no key.
 function release_shared()
-  --@ readers
+  --@ unread
   return unread(ARGV[1])
 end

@@ -355,8 +355,11 @@ end
 -- As take_turn, of a reader. Also of a first try, which is no process's, "": a reader
 -- whom others let in would pass by all that wait, so somebody in the queue refuses it.
 function take_turn_shared()
+  --@ read
+  if ARGV[5] == "-1" and redis.pcall("exists", "fastredlock:queue:" .. KEYS[1]) == 0 then
+    return read(ARGV[1], ARGV[2])
+  end
   --@ turn
-  --@ readers
   if is_behind() then
     drop_gone(ARGV[3])
     if left_for(redis.call("zrange", queue, 0, 0)[1]) == -2 then notify() end
@@ -378,8 +381,8 @@ end
 
 -- As release_and_notify, of a reader.
 function release_shared_and_notify()
+  --@ unread
   local key, name, leaving = KEYS[1], KEYS[1], ARGV[2]
-  --@ readers
   local deleted = unread(ARGV[1])
   if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
   --@ notify
