@@ -110,7 +110,10 @@ def test_commands_when_several_read_then_show_each_and_break_the_one_that_is_nam
     status, _, err = call("break", "--yes", KEY)
     assert (status, "give the token of one, by --token-hash" in err) == (1, True)
     assert call("break", "--yes", "--token-hash", leases[0].token_hash, KEY).status == 0
-    assert [each.zrange(KEY, 0, -1) for each in servers[:3]] == [[leases[1].token]] * 3
+    stays = [[leases[1].token]] * 3
+    assert wait_until(
+        lambda: [each.zrange(KEY, 0, -1) for each in servers[:3]] == stays
+    )
     assert (leases[1].extend() > 0, leases[1].release().name) == (True, "RELEASED")
 
 

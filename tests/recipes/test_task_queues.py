@@ -28,14 +28,16 @@ else:
 """
 HUEY = "from huey_tasks import report\nfor _ in range(3): report('orders', 10)"
 SCHEDULED = """
-import datetime, json, sys
+import datetime, threading
 from apscheduler.events import EVENT_JOB_EXECUTED
 from apscheduler_job import scheduler
 (job,) = scheduler.get_jobs()
 now = datetime.datetime.now(datetime.UTC)
 job.modify(next_run_time=now, misfire_grace_time=60)  # a busy machine starts late
-scheduler.add_listener(lambda event: scheduler.shutdown(False), EVENT_JOB_EXECUTED)
-scheduler.start()
+has_run = threading.Event()
+scheduler.add_listener(lambda event: has_run.set(), EVENT_JOB_EXECUTED)
+threading.Thread(target=scheduler.start, daemon=True).start()
+has_run.wait()  # shutdown() beside the thread that begins the job may raise there
 """
 
 

@@ -91,7 +91,7 @@ def test_lease_of_both_lists_is_written_to_all_extended_and_released_there(
     assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
     lease.extend(60)
     assert settled_values(servers, [lease.token] * 5) == [lease.token] * 5
-    assert all(server.pttl(KEY) > 10_000 for server in servers)
+    assert wait_until(lambda: all(each.pttl(KEY) > 10_000 for each in servers))
     assert lease.release() is ReleaseStatus.RELEASED
     assert settled_values(servers, [None] * 5) == [None] * 5
 
