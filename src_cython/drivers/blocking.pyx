@@ -342,7 +342,7 @@ cdef int blocking_lead(Engine self, object work) except -1:
             first = 0
             if type(work) is Round and not self.leadership.waiting:
                 wanted = round_wanted(<Round>work)
-                first = gate_first(self, <Round>work)
+                first = gate_first(self, <Round>work, wanted)
             is_signal = blocking_step(self, wanted, NEVER_NS, first)
             began_ns = min(began_ns, self.polled_at_ns)
             is_signal |= self.polled_at_ns - began_ns > SIGNALS_NS

@@ -54,12 +54,15 @@ cdef inline Connection gate_connection(Engine self, int gate, bytes resource):
     return master_connection(<Master>self.masters[gate], resource)
 
 
-cdef int gate_first(Engine self, Round round) noexcept:
-    # The place of the connection whose answer a release waits for (turns_hold), so that
-    # this one is written and read first; else that of any other.
-    if round.gate < 0 or round.operation_code != OPERATION_RELEASE:
+cdef int gate_first(Engine self, Round round, int wanted) noexcept:
+    # The place to begin at, to write and to read: 0, where the same ones are read each
+    # time, and old replies wait for the others alone; or that of the connection whose
+    # answer a release waits for (turns_hold), where it is not one of these.
+    cdef Connection connection
+    if round.gate < wanted or round.operation_code != OPERATION_RELEASE:
         return 0
-    return gate_connection(self, round.gate, round.resource).place
+    connection = gate_connection(self, round.gate, round.resource)
+    return 0 if connection.native == FORM_SCRIPT else connection.place
 
 
 cdef uint64_t gate_hash(bytes resource) noexcept:
