@@ -114,54 +114,49 @@ cdef class TokenSource:
     cdef bytes owner
     cdef bytes ending            # what follows the random part; "": nothing
     cdef bint has_pid            # behind the owner, ":" and the number of the process
-    cdef uint32_t generation     # of the process that the ending names
+    cdef uint32_t generation     # of the process that the ending names...
+    cdef int64_t second          # ...and when
 
     def __init__(self, bytes owner not None, bint has_pid=False):
         self.owner = owner
         self.has_pid = has_pid
-        tokens_set_ending(self)
 
     def draw(self):
         return tokens_draw(self)
 
 
-cdef int tokens_set_ending(TokenSource self) except -1:
-    cdef bytes owner = self.owner
+cdef int tokens_set_ending(TokenSource self, int64_t second) except -1:
+    # It may be in a pass. Threads share a source: all at once.
+    cdef bytes ending = b"@" + self.owner if self.owner or self.has_pid else b""
     if self.has_pid:
-        owner = owner + b":" + decimal_bytes(getpid())      # it may be in a pass
-    self.ending = b"@" + owner if owner else b""
-    self.generation = current_generation
+        ending = ending + b":" + decimal_bytes(getpid())
+    if 0 < len(ending) <= MOST_ENDING - TIME_CHARS:
+        ending = ending + b"~" + decimal_bytes(second)
+    self.ending, self.second, self.generation = ending, second, current_generation
 
 
 cdef bytes tokens_draw(TokenSource self):
     cdef uint8_t drawn[TOKEN_BYTES + 1]
     cdef char text[TOKEN_CHARS + 1]
     cdef bytes token
-    cdef char *at
-    cdef Py_ssize_t size
-    cdef bint has_time
+    cdef int64_t second = wall_ns() // NS_PER_S
     cdef uint32_t i, j, bits
-    cdef uint64_t seconds
     draw(drawn, TOKEN_BYTES)
     drawn[TOKEN_BYTES] = 0
-    if self.generation != current_generation:      # a forked child: another pid
-        tokens_set_ending(self)
+    if self.ending is None or second != self.second or (
+        self.generation != current_generation      # a forked child: another pid
+    ):
+        tokens_set_ending(self, second)
     for i in range((TOKEN_CHARS + 1) // 4):      # 3 bytes are 4 characters
         bits = <uint32_t>drawn[3 * i] << 16 | drawn[3 * i + 1] << 8 | drawn[3 * i + 2]
         for j in range(4):
             text[4 * i + j] = BASE64URL[bits >> (18 - 6 * j) & 63]
-    size = TOKEN_CHARS + len(self.ending)
-    has_time = 0 < len(self.ending) <= MOST_ENDING - TIME_CHARS
-    token = PyBytes_FromStringAndSize(NULL, size + (TIME_CHARS if has_time else 0))
-    at = PyBytes_AS_STRING(token)
-    memcpy(at, text, TOKEN_CHARS)
-    memcpy(at + TOKEN_CHARS, PyBytes_AS_STRING(self.ending), len(self.ending))
-    if has_time:
-        seconds = <uint64_t>(wall_ns() // NS_PER_S)
-        at[size] = c'~'
-        for i in range(TIME_CHARS - 1):
-            at[size + TIME_CHARS - 1 - i] = <char>(c'0' + seconds % 10)
-            seconds //= 10
+    token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + len(self.ending))
+    memcpy(PyBytes_AS_STRING(token), text, TOKEN_CHARS)
+    memcpy(
+        PyBytes_AS_STRING(token) + TOKEN_CHARS, PyBytes_AS_STRING(self.ending),
+        len(self.ending),
+    )
     return token
 
 
@@ -281,6 +276,13 @@ cdef int pass_drop() except -1:
     cdef list dropped = behind_passes
     behind_passes = []
     dropped.clear()
+
+
+cdef inline object list_take(list entries):
+    # Its first one. (`pop(0)` looks its method up, in 300 instructions.)
+    first = entries[0]
+    PyList_SetSlice(entries, 0, 1, NULL)
+    return first
 
 
 cdef inline int pass_keep(object last) except -1:

@@ -28,6 +28,7 @@ from posix.unistd cimport close, getpid
 cdef extern from "Python.h":
     bint PyGC_Disable()      # whether it was on
     bint PyGC_Enable()
+    int PyList_SetSlice(list, Py_ssize_t, Py_ssize_t, PyObject *) except -1
 
 cdef extern from "string.h" nogil:
     void *memmem(const void *, size_t, const void *, size_t)

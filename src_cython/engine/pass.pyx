@@ -217,7 +217,7 @@ cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
     # Those whose turn it is, the one behind a release, and more of batches.
     while self.opened or self.batches:
         if self.opened:
-            engine_take_in(self, <Round>self.opened.pop(0), now_ns)
+            engine_take_in(self, <Round>list_take(self.opened), now_ns)
         else:
             engine_admit_batch(self, <Batch>self.batches.pop(), now_ns)
 
@@ -602,7 +602,7 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
             if i == len(closed):      # else what followed has closed others
                 return 0
     finally:      # the next step goes on where there was no memory
-        del closed[:i]
+        PyList_SetSlice(closed, 0, i, NULL)
         pass_end(collects)
 
 

@@ -107,7 +107,7 @@ cdef int sending_all(Engine self, int64_t now_ns) except -1:
     # goes on with the others.
     cdef Round round
     while self.to_send:
-        round = <Round>self.to_send.pop(0)
+        round = <Round>list_take(self.to_send)
         if round_is_given_up(round):
             continue
         try:

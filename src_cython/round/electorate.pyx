@@ -23,6 +23,8 @@ cdef class Electorate:
     cdef readonly uint64_t members
     cdef readonly uint64_t first     # the masters of the list, or of the old one
     cdef readonly uint64_t second    # ...of the new one; a plain list: the same
+    cdef readonly int quorum         # how many of the first are needed...
+    cdef int quorum_of_second        # ...and of the second
 
     def __init__(self, int count, uint64_t first=0, uint64_t second=0):
         if not 0 < count <= MAX_MASTERS:
@@ -33,19 +35,15 @@ cdef class Electorate:
         self.second = second or self.first
         if self.first | self.second != self.members:
             raise ValueError("each master is in one of the lists, and no other")
-
-    @property
-    def quorum(self):
-        """How many of the first list are needed."""
-        return majority_of(self.first)
+        self.quorum = majority_of(self.first)
+        self.quorum_of_second = majority_of(self.second)
 
     @property
     def needed(self):
         """How many are needed, for people."""
         if self.first == self.second:
             return str(self.quorum)
-        needed = majority_of(self.second)
-        return f"{self.quorum} of the old list and {needed} of the new"
+        return f"{self.quorum} of the old list and {self.quorum_of_second} of the new"
 
     def only_in(self, int vote):
         """Return "old" or "new" for a master that is in one of two lists; else None."""
@@ -63,12 +61,12 @@ cdef inline int majority_of(uint64_t members) noexcept:
 
 
 cdef inline int electorate_lacks(Electorate self, uint64_t masters) noexcept:
-    # How many more are needed, at the least; 0: the set is a quorum. Bits of others do
-    # not count, so that ~set is the rest.
-    return max(
-        0, majority_of(self.first) - bit_count(masters & self.first),
-        majority_of(self.second) - bit_count(masters & self.second),
-    )
+    # How many more are needed, at the least; none: the set is a quorum. Bits of others
+    # do not count, so that ~set is the rest.
+    cdef int lacks = self.quorum - bit_count(masters & self.first)
+    if self.second != self.first:
+        lacks = max(lacks, self.quorum_of_second - bit_count(masters & self.second))
+    return lacks
 
 
 cdef inline bint set_has(uint64_t masters, int master) noexcept:
@@ -80,7 +78,7 @@ cdef inline uint64_t set_of(int master) noexcept:
 
 
 cdef inline bint electorate_wins(Electorate self, uint64_t masters) noexcept:
-    return electorate_lacks(self, masters) == 0
+    return electorate_lacks(self, masters) <= 0
 
 
 def has_quorum(voted, Electorate electorate not None):
