@@ -61,13 +61,8 @@ cdef bint blocking_step(
     cdef size_t greenlet = self.leadership.greenlet
     cdef bint is_green = greenlet != 0 and greenlet_hub_caller() == greenlet
     cdef bint was_closed = self.is_closed
-    cdef bint is_kept = len(self.opened) + len(self.batches) + len(self.to_send) > 0
-    cdef int i
-    for i in range(self.connection_count):
-        is_kept |= self.links[i].received > 0 or (
-            (<Connection>self.connections[i]).plain is not None
-        )
-    if is_kept:      # by an exception: a handler's in TLS, or for want of memory
+    if self.has_events or self.opened or self.batches or self.to_send:
+        # Left by an exception: a handler's in TLS, or for want of memory.
         engine_take_events(self)
     if self.leadership.waker.has_followers:
         blocking_take_followers(self)
@@ -78,6 +73,7 @@ cdef bint blocking_step(
     engine_before_write(self)
     engine_before_nogil(self)
     until_ns = min(self.due.at_ns, limit_ns)
+    self.has_events = True
     with nogil:
         error = links_exchange(
             self.links, self.polled, self.connection_count, wanted,
@@ -192,6 +188,7 @@ cdef int blocking_drain(Engine self, Drain drain) except -1:
     # connection is given up meanwhile: what is on its way might be dropped with it.
     cdef int64_t now_ns = clock_ns(), limit_ns, before_ns
     self.is_draining = True
+    self.leadership.waker.is_unchecked = 1
     try:
         while True:
             limit_ns = engine_limit_ns(self, drain, now_ns)
@@ -388,6 +385,7 @@ cdef int blocking_follow(Engine self, object work) except -1:
 
 cdef bint blocking_try_enter(Engine self) except -1:
     # Raises ClosedError where the interpreter ends and no thread may enter any more.
+    self.leadership.waker.is_unchecked = 1
     if leader_is_caller(self.leadership):
         self.leadership.depth += 1
         return True

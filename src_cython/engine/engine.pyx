@@ -116,6 +116,7 @@ cdef class Engine:
     cdef bint is_notifying                 # queued bytes notify another process: flush
     #                                        them before waking a task
     cdef bint is_asking                    # ...or have released natively at a gate
+    cdef bint has_events                   # not all are taken that a poll has found
     cdef bint has_batch                    # queued: more than sockets take at once
     cdef bint has_tls                      # some connection may be encrypted
     cdef list by_hand                      # driven by hand: masters to connect; or None

@@ -574,10 +574,12 @@ cdef int engine_take_events(Engine self) except -1:
     # All that has come, all that is due by now, and what follows from both.
     cdef int64_t now_ns = clock_ns()
     self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
+    self.has_events = True
     engine_take_links(self, now_ns)
     if now_ns >= self.due.at_ns:
         engine_on_due(self, now_ns)
-    return engine_finish(self, clock_ns())
+    engine_finish(self, clock_ns())
+    self.has_events = False
 
 
 cdef int engine_finish(Engine self, int64_t now_ns) except -1:

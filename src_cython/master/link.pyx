@@ -9,6 +9,7 @@ cdef struct Waker:
     Event event              # its fd is -1 where there is none
     int is_sleeping          # the leader is in poll, or about to be
     int has_followers        # followers left and not taken yet
+    int is_unchecked         # whose the descriptors are: another thread may lead now
 
 
 cdef void waker_close(Waker *self) noexcept:
@@ -335,7 +336,8 @@ cdef int links_exchange(
     # Send, read early, poll, receive, all in the order of `links`, until `wanted` of
     # them have received something, or a follower has come. Returns 0 or -errno of the
     # wait, -EINTR where a signal came or may have; the errors of a link are in it.
-    links_send(links, count, first)
+    links_send(links, count, first, waker.is_unchecked)
+    waker.is_unchecked = 0
     if waker.has_followers or links_read_early(links, count, wanted, first):
         return 0
     return links_poll(links, polled, count, wanted, deadline_ns, waker, first)
@@ -343,7 +345,8 @@ cdef int links_exchange(
 
 cdef void links_check(Link **links, int count) noexcept nogil:
     # A program that became a daemon has closed all descriptors, and its next socket may
-    # have a number of ours: one look before each step, for all of them.
+    # have a number of ours. One look for all of them, before anything is written, and
+    # before a caller reads: what is no socket, send(2) and recv(2) refuse themselves.
     cdef int i = 0
     while i < count and links[i].phase != LINK_OPEN:
         i += 1
@@ -355,14 +358,25 @@ cdef void links_check(Link **links, int count) noexcept nogil:
         links[i].error = -EBADF
 
 
-cdef void links_send(Link **links, int count, int first=0) noexcept nogil:
+cdef inline Link *links_at(Link **links, int count, int place) noexcept nogil:
+    return links[place if place < count else place - count]
+
+
+cdef void links_send(
+    Link **links, int count, int first=0, bint is_unchecked=False
+) noexcept nogil:
     cdef int i
+    cdef bint is_checked = is_unchecked
     cdef Link *link
-    links_check(links, count)
-    for i in range(count):
-        link = links[(first + i) % count]
+    if is_unchecked:
+        links_check(links, count)
+    for i in range(first, first + count):
+        link = links_at(links, count, i)
         link.is_polled = link.is_ready = False
         if link.phase == LINK_OPEN and buffer_length(&link.outgoing) > 0:
+            if not is_checked:
+                links_check(links, count)
+            is_checked = True
             link_send(link)
             link.is_unseen = True
 
@@ -381,8 +395,8 @@ cdef bint links_read_early(
     cdef int i, found = 0
     cdef bint is_any = False
     cdef Link *link
-    for i in range(count):
-        link = links[(first + i) % count]
+    for i in range(first, first + count):
+        link = links_at(links, count, i)
         if not link.is_unseen or link.received > 0:
             continue
         link.is_unseen = False
@@ -402,7 +416,7 @@ cdef int links_poll(
     cdef int i, error = 0, found = 0
     cdef int64_t now_ns = clock_ns(), left_ns
     cdef Link *link
-    cdef pollfd *asked
+    cdef pollfd asked
     for i in range(count):
         link = links[i]
         polled[i].fd = link.fd if link.received == 0 else -1      # left out by poll
@@ -423,7 +437,8 @@ cdef int links_poll(
         event_clear(&waker.event)
     now_ns = clock_ns()
     for i in range(first, first + count):
-        link, asked = links[i % count], &polled[i % count]
+        link = links_at(links, count, i)
+        asked = polled[i if i < count else i - count]
         if asked.fd < 0:
             continue
         link.is_polled = True
