@@ -125,11 +125,16 @@ cdef class TokenSource:
         return tokens_draw(self)
 
 
-cdef int tokens_set_ending(TokenSource self, int64_t second) except -1:
-    # It may be in a pass. Threads share a source: all at once.
-    cdef bytes ending = b"@" + self.owner if self.owner or self.has_pid else b""
+cdef bytes tokens_owner(TokenSource self):
+    # "@" and the owner of this process; "": it has none. It may be in a pass.
     if self.has_pid:
-        ending = ending + b":" + decimal_bytes(getpid())
+        return b"@" + self.owner + b":" + decimal_bytes(getpid())
+    return b"@" + self.owner if self.owner else b""
+
+
+cdef int tokens_set_ending(TokenSource self, int64_t second) except -1:
+    # Threads share a source: all at once.
+    cdef bytes ending = tokens_owner(self)
     if 0 < len(ending) <= MOST_ENDING - TIME_CHARS:
         ending = ending + b"~" + decimal_bytes(second)
     self.ending, self.second, self.generation = ending, second, current_generation

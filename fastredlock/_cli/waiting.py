@@ -15,18 +15,20 @@ class Waiting(NamedTuple):
     """A process that waits, in the order of the queue.
 
     `process`: the readers of one wait as another, with an r behind its name. `waited`:
-    for how long (s) its first caller has. `address` and `client_name` are those of its
-    connection, None where the server does not show it.
+    for how long (s) its first caller has. The others are those of its connection, None
+    where the server does not show it; the owner is that of its tokens.
     """
 
     process: str
     waited: float
     address: str | None
     client_name: str | None
+    owner: str | None
 
     def __str__(self) -> str:
         client = f"{self.address} ({self.client_name})" if self.address else "-"
-        return f"{self.process}  {client}  for {self.waited:.1f} s"
+        owner = self.owner or "-"
+        return f"{self.process}  {owner}  {client}  for {self.waited:.1f} s"
 
 
 def queue_of(endpoint: Endpoint, prefix: bytes, name: bytes) -> list[Waiting]:
@@ -59,14 +61,14 @@ def queue_of(endpoint: Endpoint, prefix: bytes, name: bytes) -> list[Waiting]:
         Waiting(
             process,
             max(0, now_us - int(float(since))) / 1e6,
-            *clients.get(process.removesuffix("r"), (None, None)),
+            *clients.get(process.removesuffix("r"), (None, None, None)),
         )
         for process, since in zip(names, entries[1::2], strict=True)
     ]
 
 
-def _clients_of(server: Server) -> dict[str, tuple[str, str]]:
-    """Return address and name of the clients whose names have their process."""
+def _clients_of(server: Server) -> dict[str, tuple[str, str, str | None]]:
+    """Return address, name and owner of the clients that say their process."""
     try:
         lines: Any = server.ask("CLIENT", "LIST")
     except ServerError:  # it needs a right of its own
@@ -76,5 +78,6 @@ def _clients_of(server: Server) -> dict[str, tuple[str, str]]:
         fields = dict(word.partition("=")[::2] for word in line.split(" "))
         name, *told = fields.get("name", "").rsplit("|", 4)
         if len(told) == 4:  # src_cython/protocol/lists.pyx
-            found[told[1]] = fields.get("addr", "-"), name
+            name, _, owner = name.partition("@")
+            found[told[1]] = fields.get("addr", "-"), name, owner or None
     return found

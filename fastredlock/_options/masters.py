@@ -16,7 +16,7 @@ from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from .._core import Electorate, Lists
+from .._core import Electorate, Lists, TokenSource
 from .._reports.log import warn
 from .._steps import run
 from ..errors import ConfigurationError
@@ -240,7 +240,7 @@ def parse_lists(
 
 def lists_told(
     endpoints: tuple[Endpoint, ...], electorate: Electorate, key_prefix: bytes,
-    max_ttl_ms: int, is_strict: bool,
+    max_ttl_ms: int, is_strict: bool, tokens: TokenSource | None = None,
 ) -> Lists:  # fmt: skip
     """Return what these clients say of their masters, and compare with others."""
     digits = [_digits(repr((each.server, each.db)).encode()) for each in endpoints]
@@ -249,7 +249,8 @@ def lists_told(
         for members in dict.fromkeys((electorate.first, electorate.second))
     )
     names = {its: each.name for its, each in zip(digits, endpoints, strict=True)}
-    return Lists(_digits(key_prefix), tuple(lists), names, max_ttl_ms, is_strict)
+    keys = _digits(key_prefix)
+    return Lists(keys, tuple(lists), names, max_ttl_ms, is_strict, tokens)
 
 
 def _digits(text: bytes) -> str:

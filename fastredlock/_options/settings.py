@@ -156,9 +156,8 @@ class Settings:
     def _lists(self, strict_masters: bool) -> Lists:
         is_strict = checked_flag("strict_masters", strict_masters)
         max_ttl_ms = self.max_ttl_ns // NS_PER_MS
-        return lists_told(
-            self.endpoints, self.electorate, self.key_prefix, max_ttl_ms, is_strict
-        )
+        given = self.endpoints, self.electorate, self.key_prefix, max_ttl_ms, is_strict
+        return lists_told(*given, self.token_source)
 
     def _set_key_prefix(self, key_prefix: str | bytes) -> None:
         self.key_prefix: bytes = checked_key_prefix(key_prefix)

@@ -180,8 +180,6 @@ cdef class Engine:
         if self.electorate.count != self.vote_count:
             raise ValueError("an electorate of other masters")
         self.gate_count = bit_count(self.electorate.first)
-        if lists is not None:
-            client_name += lists.told(self.queues.waiter)
         for vote, endpoint in enumerate(endpoints):
             master = Master(
                 vote, endpoint, tls_contexts[vote] if tls_contexts else None,

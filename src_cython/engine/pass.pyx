@@ -486,11 +486,9 @@ cdef int engine_begin_anew(Engine self, int64_t now_ns) except -1:
     if self.token_uses is not None:      # of another process by now
         self.token_uses = TokenUses()
     gate_end_waiting(self, "the process forked", now_ns)
-    parent = self.queues.waiter
     self.queues = wait_queues_new(draw_token()[:16])      # it is another process
     for master in self.masters:
         master_set_leaving(master, self.queues.leaving)
-        master.client_name = master.client_name.replace(parent, self.queues.waiter)
     # The parent's rounds end, for a frame of ours may wait for one.
     for round in engine_left(self):
         round_give_up(round, "the process forked", now_ns)

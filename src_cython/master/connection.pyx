@@ -741,8 +741,11 @@ cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
     ]
     if self.prepared is not None:
         username, password, context, place = self.prepared
+    name = self.master.client_name
+    if self.master.lists is not None:
+        name += self.master.lists.told(<bytes>self.master.leaving[0])
     self.handshake = Handshake(
-        username, password, settings.db, self.master.client_name, self.master.scripts,
+        username, password, settings.db, name, self.master.scripts,
         self.restart_guard.max_ttl_ns, self.restart_guard.failover_ns,
         settings.replicas if place is None else place[2], self.master.lists,
     )

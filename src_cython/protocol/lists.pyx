@@ -6,10 +6,13 @@
 # the names of all clients (CLIENT LIST). A name is set before the others are read: so
 # of two clients that a server has, the later one sees the earlier one.
 #
-#   fastredlock|5ba93c|00e1d72f90a6b3c4|60000|1f09ab77d3c2>1f09ab90aa01
-#   its name    |      the client       |     six digits for each master, sorted; of two
-#               key_prefix              |     lists the old one > the new one
-#                                       max_ttl in ms, 0: none
+#   fastredlock@web-7:4711|5ba93c|00e1d72f90a6b3c4|60000|1f09ab77d3c2>1f09ab90aa01
+#   its name    owner     |      the client       |     six digits for each master,
+#                         key_prefix              |     sorted; of two lists the old
+#                                                 |     one > the new one
+#                                                 max_ttl in ms, 0: none
+#
+# The owner, of whom a token says the same, is for people: who waits (_cli/waiting.py).
 #
 # A master is its address as it is written: a name and its address are two masters, for
 # they may be (and the order of those who wait depends on it, too: gate_rank).
@@ -17,6 +20,10 @@
 # A server makes the list of 1,000 clients in 1 ms or 2, in which it does nothing else.
 # So where there are many, about a hundred of them ask, whoever connects: each one with
 # a number that is divided by a hundredth of their count. The others see what these see.
+
+cdef bytes IN_NAMES = bytes([
+    each if c"!" <= each <= c"~" and each != c"|" else c"_" for each in range(256)
+])
 
 cdef enum:
     DIGITS_OF_MASTER = 6
@@ -98,20 +105,25 @@ cdef class Lists:
     cdef readonly dict names         # of a master: by its digits
     cdef int64_t max_ttl_ms
     cdef readonly bint is_strict
+    cdef TokenSource tokens          # of this client, which name its owner; or None
 
     def __init__(
         self, str keys not None, tuple lists not None, dict names not None,
-        int64_t max_ttl_ms, bint is_strict,
+        int64_t max_ttl_ms, bint is_strict, TokenSource tokens=None,
     ):
         self.keys = keys
         self.lists = lists
         self.names = names
         self.max_ttl_ms = max_ttl_ms
         self.is_strict = is_strict
+        self.tokens = tokens
 
     def told(self, bytes identity not None):
         """Return what is added to the name of a connection."""
-        return f"|{self.keys}|{identity.decode()}{self._of_all()}".encode()
+        told = f"|{self.keys}|{identity.decode()}{self._of_all()}".encode()
+        if self.tokens is None:
+            return told
+        return tokens_owner(self.tokens).translate(IN_NAMES) + told
 
     cdef str _of_all(self):
         # The end of the name, of all clients with these lists.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, set_all, settled_values, values
 from tests.support.processes import environment_of_children
-from tests.support.waiters import Waiters, begins_to_wait
+from tests.support.waiters import Waiters, begins_to_wait, queued
 from tests.support.waiting import wait_until
 
 from .conftest import Call, Start, as_user
@@ -166,15 +167,20 @@ def test_who_when_too_few_masters_answer_then_does_not_guess(
 
 
 def test_who_when_processes_wait_then_shows_them_in_their_order(
-    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str]
-) -> None:
+    call: Call, locks: FastRedlock, make_locks: MakeLocks, urls: list[str],
+    servers: Servers,
+) -> None:  # fmt: skip
     granted(locks.acquire(KEY, ttl=60))
-    each = [make_locks(urls[:3], client_name=f"web-{n}") for n in range(3)]
+    each = [
+        make_locks(urls[:3], client_name=f"web-{n}", owner=owner)
+        for n, owner in enumerate((None, "bob", "eve@c.org"))
+    ]
     with Waiters() as waiters:
         for n, client in enumerate(each[:2]):
             waiters.come(f"{n}", client)
         with begins_to_wait(each[2]):
             waiters.start(lambda: waiters.take("2", each[2], shared=True, timeout=60))
+        assert wait_until(lambda: queued(servers) == 3)
         status, out, err = call("who", KEY)
         told = json.loads(call("who", "--json", KEY).out)
         listed = call("list", "--most-waiting-first").out
@@ -184,8 +190,9 @@ def test_who_when_processes_wait_then_shows_them_in_their_order(
     assert [line[1] for line in lines] == ["1", "2", "3"]
     waited = [entry["waited"] for entry in told["queue"]]
     assert waited == sorted(waited, reverse=True)
-    names = [entry["client_name"] for entry in told["queue"]]
-    assert names == ["web-0", "web-1", "web-2"]
+    names = [(entry["client_name"], entry["owner"]) for entry in told["queue"]]
+    assert names == [("web-0", lines[0][3]), ("web-1", "bob"), ("web-2", "eve@c.org")]
+    assert lines[0][3].endswith(f":{os.getpid()}")
     assert all(entry["address"].startswith("127.0.0.1:") for entry in told["queue"])
     assert re.search(r"s left\), 3 waiting\n", listed)
 

@@ -86,10 +86,12 @@ def test_masters_through_a_change_then_names_each_client_and_the_next_step(
     def says(text: str) -> bool:  # a server may not have seen yet that one is closed
         return wait_until(lambda: ask(FIRST, SECOND)[1][-1] == text)
 
-    old = make(FIRST, client_name="orders-1")
+    old = make(FIRST, client_name="orders-1", owner="ann")
     status, lines = ask(FIRST, SECOND)
     assert (status, lines[-1][:6]) == (1, "step 1")
-    assert any("orders-1  127.0.0.1:" in line and "old list" in line for line in lines)
+    assert any(
+        "orders-1@ann  127.0.0.1:" in line and "old list" in line for line in lines
+    )
     both = make(FIRST, SECOND, client_name="orders-2")
     assert says("wait: 1 client has only the old list")
     old.close()
@@ -120,11 +122,12 @@ def test_masters_when_a_lease_is_from_before_then_says_when_it_ends(
 def test_masters_when_two_lists_do_not_fit_then_names_who_has_them(
     make: Make, ask: Ask, call: Call, five: LocalMasters
 ) -> None:
-    make(FIRST, client_name="orders-1"), make(SECOND, client_name="orders-2")
+    make(FIRST, client_name="orders-1", owner="ann")
+    make(SECOND, client_name="orders-2", owner="")
     status, lines = ask(FIRST, SECOND)
     assert (status, ask(FIRST)[0]) == (2, 2)
     assert "two lists that do not fit are in use" in lines[-1]
-    assert "orders-1 at 127.0.0.1:" in lines[-1]
+    assert "orders-1@ann at 127.0.0.1:" in lines[-1]
     assert "orders-2 at 127.0.0.1:" in lines[-1]
     status, out, _ = call("check", "--masters", ",".join(five.urls[:3]))
     assert status == 1
@@ -136,11 +139,11 @@ def test_check_when_clients_differ_in_max_ttl_then_names_who_has_which(
     make: Make, call: Call, five: LocalMasters
 ) -> None:
     make(FIRST, client_name="orders-1")
-    make(FIRST, client_name="orders-2", max_ttl=600, ttl=1)
+    make(FIRST, client_name="orders-2", owner="ann", max_ttl=600, ttl=1)
     status, out, _ = call("check", "--masters", ",".join(five.urls[:3]))
     assert status == 1
     assert "clients differ in their max_ttl (0: none): " in out
-    assert "600 s: orders-2 at 127.0.0.1:" in out
+    assert "600 s: orders-2@ann at 127.0.0.1:" in out
 
 
 def test_masters_when_new_ones_are_in_quarantine_then_says_when_they_vote(

@@ -5,7 +5,14 @@ from __future__ import annotations
 import pytest
 from hiredis import ReplyError
 
-from fastredlock._core import Client, Lists, Scripts, are_neighbours, clients_in
+from fastredlock._core import (
+    Client,
+    Lists,
+    Scripts,
+    TokenSource,
+    are_neighbours,
+    clients_in,
+)
 from tests.support.by_hand import commands_in
 from tests.support.core import Handshake
 
@@ -51,6 +58,22 @@ def test_name_of_a_client_when_read_then_is_what_was_told() -> None:
     assert client.lists == (ABC, ABD)
     assert (client.address, client.name, client.age_s) == ("10.0.0.1:5", "n", "7")
     assert (client.keys, client.identity, client.max_ttl_ms) == ("k", "00ff", 60_000)
+
+
+@pytest.mark.parametrize(
+    ("owner", "shown"),
+    [
+        ("ann", "@ann"),
+        ("ann@web|7 Zoë", "@ann@web_7_Zo__"),  # a space ends a name, a | a part of it
+        ("", ""),
+    ],
+)
+def test_name_of_a_client_when_it_has_an_owner_then_names_it(
+    owner: str, shown: str
+) -> None:
+    lists = Lists("k", (ABC,), NAMES, 0, False, TokenSource(owner.encode()))
+    (client,) = clients_in(line_of(lists))
+    assert (client.name, client.keys) == (f"n{shown}", "k")
 
 
 @pytest.mark.parametrize(
