@@ -64,13 +64,6 @@ def test_navigation_names_every_page() -> None:
     assert pages - named == {"README", "index"}  # the home, and the navigation
 
 
-def test_home_has_the_figures_of_the_readme() -> None:
-    readme = (ROOT / "README.md").read_text("utf-8")
-    figures = re.search(r"- \*\*Latency:.*?\n\n", readme, re.DOTALL)
-    assert figures is not None
-    assert figures[0] in (ROOT / "docs" / "README.md").read_text("utf-8")
-
-
 @pytest.mark.parametrize("drawing", DRAWINGS, ids=lambda path: path.stem)
 def test_drawing_is_text_in_two_themes_and_is_read_on_a_phone(drawing: Path) -> None:
     root = ElementTree.parse(drawing).getroot()
