@@ -37,10 +37,10 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     """Take locks that are held by a majority of independent Redis masters.
 
     As `fastredlock.FastRedlock`, with the same options, for the tasks of one event
-    loop: they share one connection per master, and the commands of one iteration of the
+    loop. They share one connection per master, and the commands of one iteration of the
     loop are sent in one write. When that loop is closed, or in a forked child, the next
-    loop that uses it gets connections of its own; to use it from a second loop before
-    is an error. Leases remain valid.
+    loop that uses it gets connections of its own; leases remain valid. Two running
+    loops cannot share it.
     """
 
     __slots__ = ()
@@ -70,9 +70,9 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     ) -> Coroutine[Any, Any, Lease | None]:
         """Take the resource; return a Lease, or None if others held it all that time.
 
-        Waits until it is ours, or for `timeout` s; as `fastredlock.FastRedlock.acquire`
-        otherwise. A cancellation is rolled back as well. `on_lost(lease, error)` is
-        called by the loop.
+        Waits until it is ours, for `timeout` s at most; the rest is as of
+        `fastredlock.FastRedlock.acquire`. A cancelled call leaves no key. The loop
+        calls `on_lost(lease, error)`.
         """
         # Its body is in src_cython/calls/call.pyx.
         raise unexpected("acquire", unknown)
@@ -128,7 +128,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     def extend_each(
         self, leases: Iterable[Lease | None], ttl: float | None = None
     ) -> Coroutine[Any, Any, list[float | None]]:
-        """Extend each of the leases; return the validity (s) left, None where lost.
+        """Extend each of the leases; return the validity (s) left, None if lost.
 
         Waits for about a round; as `fastredlock.FastRedlock.extend_each` otherwise.
         """
@@ -145,7 +145,7 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         """Lead, again and again: for `async for`, a kept lease for each term.
 
         As `fastredlock.FastRedlock.lead`; `aclose()` releases at once. A loss cancels
-        the body of an `async with lease` in there, nothing else.
+        only the body of an `async with lease` in the loop.
         """
         if callable(resource):
             encode_resource(resource)  # which refuses it
@@ -174,17 +174,17 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
     async def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
 
-        Waits for three round timeouts at most; as `FastRedlock.break_` that blocks.
+        Waits for three round timeouts at most; as `fastredlock.FastRedlock.break_`.
         """
         return await run_awaited(breaking(self, resource, token_hash))
 
     # --- connections ------------------------------------------------------------------
 
     async def connect(self) -> None:
-        """Connect to all masters at once; waits until all are decided.
+        """Connect to all masters at once; wait until each is ready or has failed.
 
-        Up to `connect_timeout` (s). Not needed: the first acquire connects. Raises
-        QuorumUnreachableError if fewer than a quorum is ready.
+        It takes `connect_timeout` (s) at most. Not needed: the first acquire connects.
+        Raises QuorumUnreachableError if fewer than a quorum is ready.
         """
         driver = self._driver
         began_ns = driver.now_ns()
@@ -201,9 +201,9 @@ class FastRedlock(BaseLocks[Lease, Lock, AwaitableRate]):
         return ping_of(driver.engine, round)
 
     async def close(self, *, release: bool = False) -> None:
-        """Close all connections; waits for releases not yet confirmed.
+        """Close all connections; wait for releases that are not confirmed yet.
 
-        For 0.25 s where a master is silent; as `fastredlock.FastRedlock.close`.
+        It waits 0.25 s for a master that is silent; as `fastredlock.FastRedlock.close`.
         """
         driver = self._driver
         if not checked_flag("release", release):

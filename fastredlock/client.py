@@ -77,14 +77,14 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     ) -> Lease | None:
         """Take the resource; return a Lease, or None if others held it all that time.
 
-        Blocks until it is ours, or for `timeout` s; 0 tries once. Raises
+        Blocks until it is ours, for `timeout` s at most; 0 tries once. Raises
         QuorumUnreachableError if too few masters could answer in several rounds in a
-        row or when the timeout ends so, ValidityExhaustedError if a round used the
-        validity up. Whatever leaves this call by exception is rolled back first.
-        `keep_alive`: as of `Lease.keep_alive`, where the lease is renewed from now on;
-        `on_lost(lease, error)` is called once, by another thread, where it is lost.
-        `permits`: take one slot of a semaphore of so many; see `semaphore`. `shared`:
-        beside others that share it; those without it have the resource alone.
+        row or at the end of the timeout, and ValidityExhaustedError if a round used the
+        validity up. If an exception leaves this call, its keys are deleted first.
+        `keep_alive`: renew the lease from now on, as `Lease.keep_alive` does; if it is
+        lost, another thread calls `on_lost(lease, error)` once. `permits`: take one
+        slot of a semaphore of so many; see `semaphore`. `shared`: hold it beside others
+        that share it.
         """
         if unknown:
             raise unexpected("acquire", unknown)
@@ -118,9 +118,9 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     ) -> Lease | None:
         """Take all of the resources or none of them, in one round; return one Lease.
 
-        As `acquire` otherwise. Each master takes all keys in one step or none, so two
-        callers that name the same resources in any order do not lock each other out.
-        The lease's `resource` is the tuple of resources, each once.
+        Each master takes all keys in one step or none, so two callers that name the
+        same resources in any order cannot deadlock. The lease's `resource` is the tuple
+        of resources, each once. The rest is as of `acquire`.
         """
         if unknown:
             raise unexpected("acquire_all", unknown)
@@ -139,12 +139,12 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     ) -> list[Lease | None]:
         """Try once to take each of the resources; return a Lease or None for each.
 
-        In the order given, each with its own token, verdict and validity, and with one
-        write per master for many. None: taken, by others or by the same resource
-        earlier in the list; or too few masters could answer for it, while others were
-        answered. Blocks for about a round. Raises QuorumUnreachableError or
-        ValidityExhaustedError if none was answered; then, or if anything else leaves
-        this call by exception, all are rolled back first. `shared`: as of `acquire`.
+        The list is in the order given; each lease has a token and a validity of its
+        own, and one write per master serves many. None means: taken, by others or by
+        the same resource earlier in the list; or too few masters could answer for it.
+        Blocks for about a round. Raises QuorumUnreachableError or
+        ValidityExhaustedError if no resource was answered. If an exception leaves this
+        call, all keys are deleted first. `shared`: as of `acquire`.
         """
         given = Lease, resources, ttl, shared
         call = EachCall(self._driver, "acquire_each", AcquireEach, *given)
@@ -164,13 +164,13 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
     def extend_each(
         self, leases: Iterable[Lease | None], ttl: float | None = None
     ) -> list[float | None]:
-        """Extend each of the leases; return the validity (s) left, None where lost.
+        """Extend each of the leases; return the validity (s) left, None if lost.
 
         As `Lease.extend` (by `ttl` s, default: its own), in the order given, with one
-        write per master for many. A lease that too few masters extended and that is
-        still valid has what is left of its old validity. None stays None. Blocks for
-        about a round. If an exception leaves this call, each may have been extended or
-        not: `remaining()` counts on the earlier end.
+        write per master for many. If too few masters extended a lease that is still
+        valid, the number is what is left of its old validity. None stays None. Blocks
+        for about a round. If an exception leaves this call, each may have been extended
+        or not: `remaining()` counts on the earlier end.
         """
         call = EachCall(self._driver, "extend_each", ExtendEach, leases, ttl)
         result: list[float | None] = ran(call)
@@ -211,33 +211,33 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """Return the holder of the resource, as every master sees it at this moment.
 
         One `MasterVote` per configured master, in that order: TAKEN with `token_hash`
-        and `remaining_ms`, or GRANTED where nobody holds it. Of a master where several
-        share the lock, one for each of these, beside one another. Blocks until all have
-        answered, one round timeout at most. For people: by the time it is read, it may
-        not be so any more. `permits`: of a semaphore of so many, such a tuple for each
-        slot.
+        and `remaining_ms`, or GRANTED if nobody holds it. If several share the lock, a
+        master has one vote for each of them, one behind the other. Blocks until all
+        have answered, one round timeout at most. For people: the answer may be old when
+        it is read. `permits`: return such a tuple for each slot of a semaphore of so
+        many.
         """
         return run(self._holders(resource, permits))
 
     def break_(self, resource: str | bytes, *, token_hash: str) -> ReleaseStatus:
         """Break a lock that is stuck, by the hash of its token; return how that ended.
 
-        `token_hash`, as `holders()` shows it: each master deletes the key only where
-        its value is that token. RELEASED: a quorum is sure not to have it any more, and
-        at least one had it; GONE: no master had it; UNKNOWN: fewer than a quorum
-        answered, or it may be one of more readers than `holders()` shows. Blocks until
-        all have, three round timeouts at most. The holder is not asked: a kept lease is
-        reported lost at its next renewal, which names you.
+        `token_hash` is that of `holders()`: each master deletes the key only if its
+        value is that token. RELEASED: a quorum is sure not to have it any more, and at
+        least one had it; GONE: no master had it; UNKNOWN: fewer than a quorum answered,
+        or it may be one of more readers than `holders()` shows. Blocks until all have
+        answered, three round timeouts at most. The holder is not asked: if it keeps its
+        lease, the next renewal reports the loss, and names you.
         """
         return run(breaking(self, resource, token_hash))
 
     # --- connections ------------------------------------------------------------------
 
     def connect(self) -> None:
-        """Connect to all masters at once; blocks until all are decided.
+        """Connect to all masters at once; block until each is ready or has failed.
 
-        Up to `connect_timeout` (s). Not needed: the first acquire connects. Raises
-        QuorumUnreachableError if fewer than a quorum is ready.
+        It takes `connect_timeout` (s) at most. Not needed: the first acquire connects.
+        Raises QuorumUnreachableError if fewer than a quorum is ready.
         """
         driver = self._driver
         began_ns = driver.now_ns()
@@ -248,23 +248,23 @@ class FastRedlock(BaseLocks[Lease, Lock, Rate]):
         """Ask every master now whether it would vote; return one MasterHealth for each.
 
         In configured order. It connects to those that are not connected, and sends each
-        the SET of a key of its own that expires at once: so a server that is frozen,
-        read-only or without memory is seen (`votes` False, and why in `last_error`).
-        Blocks until all have answered, at most `timeout` s, half of it for connections.
-        Raises FastRedlockError after close().
+        the SET of a key of its own that expires at once. So it finds a server that is
+        frozen, read-only or without memory: `votes` is False, and `last_error` is the
+        reason. Blocks until all have answered, at most `timeout` s, half of it for
+        connections. Raises FastRedlockError after close().
         """
         round = self._ping(timeout)
         self._driver.run(round)
         return ping_of(self._driver.engine, round)
 
     def close(self, *, release: bool = False) -> None:
-        """Close all connections; blocks for releases not yet confirmed.
+        """Close all connections; block for releases that are not confirmed yet.
 
-        For 0.25 s where a master is silent. Acquires of other threads end unreachable,
-        and are rolled back. With `release=True` all leases that this FastRedlock took
-        and that the program still refers to are released, also those of running `with`
-        blocks. A release that comes later opens connections of its own; every other
-        call raises FastRedlockError then.
+        It waits 0.25 s for a master that is silent. Acquires of other threads end with
+        QuorumUnreachableError, and their keys are deleted. `release=True` releases all
+        leases that this FastRedlock took and that the program still refers to, also
+        those of running `with` blocks. A release that comes later opens connections of
+        its own; every other call raises FastRedlockError then.
         """
         driver = self._driver
         if not checked_flag("release", release):

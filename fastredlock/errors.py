@@ -41,8 +41,8 @@ class FastRedlockError(Exception):
 class ConfigurationError(FastRedlockError, ValueError):
     """Report an argument outside its allowed range; nothing was sent.
 
-    Or a decorated function whose body would run without its lock: that may only be seen
-    by what it has returned.
+    Or a decorated function whose body would run without its lock, which may be seen
+    only by what it has returned.
     """
 
 
@@ -72,10 +72,10 @@ class InternalError(FastRedlockError):
 class AcquireError(FastRedlockError):
     """Report that a resource was not acquired; no lease is held.
 
-    Attributes: `resource` (str or bytes, as given; a tuple of them where all of several
-    were asked for), `votes` (`tuple[MasterVote, ...]`, one per configured master, in
-    that order, of the last round), `attempts` (rounds tried), `elapsed` (s since the
-    call), `hint` (str, what to change, how long an outage lasts; may be empty).
+    Attributes: `resource` (str or bytes, as given; of acquire_all a tuple), `votes`
+    (`tuple[MasterVote, ...]`, one per configured master, in that order, of the last
+    round), `attempts` (rounds tried), `elapsed` (s since the call), `hint` (str: what
+    to change, or how long an outage lasts; may be empty).
     """
 
     what_happened = "not acquired"
@@ -136,8 +136,8 @@ class ValidityExhaustedError(AcquireError):
 class ForeignKeyError(AcquireError):
     """Report that a foreign key has the resource's name: it is no lock.
 
-    Of another type than a string (WRONGTYPE), empty, or longer than any token, on so
-    many masters that no quorum is left. Rename the resource, give a `key_prefix`, or
+    It is of another type than a string (WRONGTYPE), empty, or longer than any token, on
+    so many masters that no quorum is left. Rename the resource, give a `key_prefix`, or
     delete the key.
     """
 
@@ -148,11 +148,11 @@ class ReentryError(FastRedlockError):
     """Report that the caller asked for what it holds in a block that it is still in.
 
     It would wait for itself. Use the lease of that block, take the resource in one
-    place alone, or give `reentrant=True` to `lock`. Or that a call that blocks would
-    wait for another task of the event loop that it stops: use
-    `fastredlock.asyncio.FastRedlock`. Or that it shares what it asks for alone
-    (`is_upgrade`). Attributes: `resource`, `held` (s since the
-    block's lease was taken), `permits` (of a semaphore, else 0), `is_of_task`.
+    place only, or give `reentrant=True` to `lock`. If `is_of_task`, a blocking call
+    would wait for another task of the event loop that it stops: use
+    `fastredlock.asyncio.FastRedlock`. If `is_upgrade`, the caller reads, and wants to
+    write: leave the first block before. Other attributes: `resource`, `held` (s since
+    the block's lease was taken), `permits` (of a semaphore, else 0).
     """
 
     def __init__(
@@ -202,8 +202,8 @@ class LeaseLostError(FastRedlockError):
     """Report that a lease is over: stop the protected work, others may hold it.
 
     Attributes: `resource`, `reason`, `votes` (of the round that found it, else empty),
-    `remaining` (s of validity left: 0.0), `body_ended`: raised on leaving a block whose
-    body, or a decorated call, had come to its end; what that returned is lost.
+    `remaining` (s of validity left: 0.0), `body_ended`: True if the body of the block,
+    or the decorated call, had come to its end; what that returned is lost.
     """
 
     def __init__(
@@ -231,8 +231,7 @@ class NotExtendedError(FastRedlockError):
 
     Extend again, or end the work within `remaining`. Attributes: `resource`, `reason`,
     `votes` (of that round), `remaining` (s for which the lease was still valid when
-    this was raised; 0.0 for an adopted one, of which nothing is known before its first
-    extension).
+    this was raised; 0.0 for an adopted one before its first extension).
     """
 
     def __init__(

@@ -24,14 +24,13 @@ IS_AWAITED = 0x80 | 0x200  # CO_COROUTINE, CO_ASYNC_GENERATOR of `inspect`
 class Observer:
     """Be notified of what has happened; every method does nothing.
 
-    They are called after the fact, by the thread that made the call, or by the loop;
-    for a lease that is kept in threads beside its keeper, or by the loop. Until a
-    method returns, this thread or loop does nothing else: be quick. An exception of one
-    is logged, the first of each FastRedlock, and reaches no caller. What a method does
-    with locks of the same FastRedlock is not reported, nor is a call that is cancelled
-    or interrupted.
+    Methods are called after the fact, by the thread that made the call, or by the loop;
+    for a kept lease by a thread beside its keeper, or by the loop. Until a method
+    returns, this thread or loop does nothing else: be quick. The first exception of
+    each FastRedlock is logged, and none reaches a caller. Not reported are calls by a
+    method on the same FastRedlock, and calls that are cancelled or interrupted.
 
-    `resource` is as it was given, a tuple where all of several were. Times are s.
+    `resource` is as it was given; a tuple for `acquire_all`. Times are s.
     """
 
     __slots__ = ()
@@ -60,15 +59,15 @@ class Observer:
     def lost(self, resource: Resource, held: float, error: LeaseLostError) -> None:
         """Take note of a lease that ended otherwise than by its release; once.
 
-        Where it is kept, by its keeper; else by the first of its calls that finds it:
-        an extension, or the release.
+        If it is kept, its keeper finds that; else the first extension or release that
+        does.
         """
 
     def margin(self, resource: Resource, left: float) -> None:
         """Take note of the validity that was left when the release began.
 
-        Called just before `released`, and not for a lease of unknown validity: one that
-        was adopted, and never extended.
+        Called just before `released`, but not for an adopted lease that was never
+        extended: its validity is not known.
         """
 
     def released(self, resource: Resource, held: float) -> None:
@@ -80,8 +79,8 @@ class Observer:
     def entered(self, resource: Resource) -> None:
         """Take note that a with block begins, of a lock or by a lease.
 
-        Called, as `left`, in the context (of `contextvars`) of the block: what is set
-        here is set in there. Of a lock it comes after `acquired`.
+        It is called, as `left` is, in the context (of `contextvars`) of the block: what
+        is set here is set in there. For a lock it comes after `acquired`.
         """
 
     def left(self, resource: Resource) -> None:

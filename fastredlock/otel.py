@@ -166,8 +166,8 @@ class Telemetry(Observer):
     def flush(self) -> None:
         """Make the spans, and record the metrics, of all that has ended by now.
 
-        It is done by itself within 0.1 s, where metrics are collected, and at the end
-        of the program. Call it before a provider is shut down.
+        A thread does it within 0.1 s, and it is done when metrics are collected and at
+        the end of the program. Call it before you shut down a provider.
         """
         with self._doing:
             while self._noted:
@@ -177,7 +177,7 @@ class Telemetry(Observer):
         self._acquire(resource, waited, attempts, "acquired")
 
     def taken(self, resource: Resource, waited: float, attempts: int) -> None:
-        """Make the span of an acquire that ended without; that is no error."""
+        """Make the span of an acquire that ended without the lock; that is no error."""
         self._acquire(resource, waited, attempts, "taken")
 
     def unreachable(

@@ -122,10 +122,10 @@ class FileTally:
 class Collector(Observer, BaseCollector):
     """Collect the metrics of the FastRedlocks that it observes.
 
-    `registry`: where it registers itself; None: nowhere. `label`: a function from a
-    resource to a few words, which become the label `resource` of the metrics of locks;
-    without it they have none, for each value is a series of its own. `buckets`: of all
-    histograms, in s.
+    `registry`: the one that it registers itself with; None: with none. `label`: a
+    function from a resource to a few words, which become the label `resource` of the
+    metrics of locks. Without it they have no such label, because each value is a series
+    of its own. `buckets`: of all histograms, in s.
     """
 
     def __init__(

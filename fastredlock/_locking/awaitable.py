@@ -63,8 +63,9 @@ class Lease(BaseLease):
     def extend(self, ttl: float | None = None) -> Coroutine[Any, Any, float]:
         """Set the ttl (s, default: as before) anew and return the new validity (s).
 
-        Waits for one round; as `fastredlock.Lease.extend` otherwise. Cancelled, it may
-        have been extended or not: `remaining()` counts on the earlier end.
+        Waits for one round; as `fastredlock.Lease.extend` otherwise. If it is
+        cancelled, the lease may have been extended or not: `remaining()` counts on the
+        earlier end.
         """
         return ExtendCall(self, ttl)
 
@@ -73,8 +74,8 @@ class Lease(BaseLease):
     def release(self) -> Coroutine[Any, Any, ReleaseStatus]:
         """Delete our key on every master, and only ours; return how that ended.
 
-        Waits for one round; as `fastredlock.Lease.release` otherwise. Cancelled, it is
-        sent all the same; how it ended is then UNKNOWN.
+        Waits for one round; as `fastredlock.Lease.release` otherwise. If it is
+        cancelled, the release is sent all the same, and how it ended is UNKNOWN.
         """
         raise NotImplementedError  # its body is in src_cython/calls/lease.pyx
 
@@ -109,7 +110,7 @@ class Lease(BaseLease):
 class Lock(BaseLock):
     """Hold a resource for the length of an `async with`; made by `FastRedlock.lock`.
 
-    As `fastredlock.Lock`, for tasks in the place of threads.
+    As `fastredlock.Lock`, for tasks instead of threads.
     """
 
     __slots__ = ()
@@ -195,8 +196,8 @@ class Candidate(Lock):
 class Campaign:
     """Lead again and again: `async for` gets a lease for each term; see `lead`.
 
-    A term ends where the next one begins, and with the loop, however that is left:
-    the release is sent at once, and not waited for. `aclose()` waits for it.
+    A term ends when the next one begins, and with the loop, however that is left: the
+    release is sent at once, and not waited for. `aclose()` waits for it.
     """
 
     __slots__ = ("_leads", "_lock")
@@ -248,7 +249,7 @@ class Lost(BaseLost):
     _lease: Lease
 
     async def wait(self, timeout: float | None = None) -> bool:
-        """Wait until it is lost; return False where it was released, or time is up.
+        """Wait until it is lost; return False if it was released, or time is up.
 
         `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
         """
@@ -273,12 +274,12 @@ def wake(waiter: Future[None]) -> None:
 
 
 class Body:
-    """The body of an `async with`: its task is cancelled where the lease is lost.
+    """Cancel the task of an `async with` if the lease is lost.
 
-    In the way of `asyncio.timeout`: a cancellation that others asked for stays one, and
-    of nested blocks each takes back its own. The body of an async generator waits at
-    its `yield` while its consumer, the same task, works: the cancellation comes up
-    there, and reaches the body as GeneratorExit where the consumer closes it
+    As `asyncio.timeout` does: a cancellation that others asked for stays one, and of
+    nested blocks each takes back its own. The body of an async generator waits at its
+    `yield` while its consumer, the same task, works. Then the consumer gets the
+    cancellation, and the body gets GeneratorExit when the consumer closes it
     (`contextlib.aclosing`).
     """
 

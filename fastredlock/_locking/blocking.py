@@ -36,8 +36,8 @@ class Lease(BaseLease):
     """Hold one grant of a resource until it is released or its validity is over.
 
     Any thread may use it, not only the one that took it. As a context manager it is
-    released on leaving, with LeaseLostError if it was lost before, unless the body
-    raised: then the body's error is raised.
+    released at the end of the block. If it was lost before, that raises LeaseLostError,
+    unless the body raised: then the body's error is raised.
     """
 
     __slots__ = ()
@@ -63,9 +63,9 @@ class Lease(BaseLease):
     def release(self) -> ReleaseStatus:
         """Delete our key on every master, and only ours; return how that ended.
 
-        Blocks for one round. A lease that is gone already is no error: GONE. UNKNOWN
-        may be tried again, and is sent by itself to masters that reconnect. Interrupted
-        at any point, it is sent all the same.
+        Blocks for one round. A lease that is gone already is no error: GONE. After
+        UNKNOWN you may call it again; masters that reconnect get the release by
+        themselves. If the call is interrupted, the release is sent all the same.
         """
         raise NotImplementedError  # its body is C
 
@@ -81,7 +81,7 @@ class Lost(BaseLost):
     _lease: Lease
 
     def wait(self, timeout: float | None = None) -> bool:
-        """Block until it is lost; return False where it was released, or time is up.
+        """Block until it is lost; return False if it was released, or time is up.
 
         `timeout` in s. Needs no keeper: it looks at the end of the validity itself.
         """
@@ -103,10 +103,9 @@ class Lock(BaseLock):
     """Hold a resource for the length of a with block; made by `FastRedlock.lock`.
 
     It may be entered any number of times, also by several threads at once: each entry
-    has a lease of its own. A block of a with statement may be left by any thread; one
-    that was entered otherwise by the same one in the same context, or by another one if
-    no other entry is outstanding. As a decorator it is held for the length of each
-    call.
+    has a lease of its own. A with block releases the lease that it took, even if it
+    ends on another thread. Call `__enter__` and `__exit__` yourself from one thread
+    only. As a decorator it is held for the length of each call.
     """
 
     __slots__ = ()
@@ -146,7 +145,7 @@ class Lock(BaseLock):
 
 
 def leading(lock: Lock) -> Generator[Lease, None, None]:
-    """Yield a lease for each term; closed, it releases that of the last one."""
+    """Yield a lease for each term; when it is closed, release that of the last one."""
     outage = 0
     while True:
         try:

@@ -67,7 +67,7 @@ class BaseLease(LeaseFields):
 
     @property
     def token(self) -> bytes:
-        """The value stored on the masters: with it, any process can release."""
+        """The value stored on the masters, a secret: any process can release by it."""
         self._round.is_shown = True  # so it is not handed on to another caller
         return self._round.token
 
@@ -78,7 +78,7 @@ class BaseLease(LeaseFields):
 
     @property
     def ttl(self) -> float:
-        """The ttl (s) the masters were last asked for."""
+        """The ttl (s) for which the masters were last asked."""
         return self._asked().ttl_ms / 1000
 
     def _asked(self) -> Terms:
@@ -113,20 +113,20 @@ class BaseLease(LeaseFields):
     def votes(self) -> tuple[MasterVote, ...]:
         """The vote of each master in the acquire, in configured order.
 
-        A round ends at a quorum: those that came later count from when they are read.
+        A round ends at a quorum; later votes are here as soon as they are read.
         """
         return votes_of(self._driver.engine, self._round)
 
     @property
     def attempts(self) -> int:
-        """How many rounds it took to acquire; 0 of an adopted one."""
+        """How many rounds it took to acquire; 0 if it was adopted."""
         return self._round.attempt
 
     @property
     def waited(self) -> float:
-        """The time (s) from the call until a quorum had granted; 0.0 if adopted.
+        """The time (s) from the call until a quorum had granted; 0.0 if it was adopted.
 
-        Connecting, waiting for others and the last round are in it.
+        It includes connecting, waiting for others and the last round.
         """
         began_ns = self._round.began_ns
         return (self._round.closed_ns - began_ns) / 1e9 if began_ns else 0.0
@@ -136,8 +136,8 @@ class BaseLease(LeaseFields):
     def remaining(self) -> float:
         """Return the validity left in s, 0.0 when it is over; does not block.
 
-        Drift and the time of the round are taken off. It is no fence: a command sent
-        after asking may arrive after it is over.
+        Drift and the time of the round are taken off. It is no fence: a command that is
+        sent now may arrive when it is over.
         """
         if self._round.generation != self._driver.fork_generation():
             return 0.0  # a forked child has none of its parent's leases
@@ -161,7 +161,7 @@ class BaseLease(LeaseFields):
         return made is None or not made.is_lost
 
     def check(self) -> None:
-        """Raise LeaseLostError where the lease is over, by the clock; no I/O."""
+        """Raise LeaseLostError if the lease is over, by the clock; no I/O."""
         if self.remaining() <= 0.0:
             raise self._loss() or LeaseLostError(self.resource, self._reason())
 
@@ -184,9 +184,9 @@ class BaseLease(LeaseFields):
         """Renew it from now on, until it is released or nobody refers to it any more.
 
         True: without a bound; a number: for so many s at most; False: no longer. It
-        does not block. `on_lost(lease, error)` is called once where it is lost. Raises
-        LeaseLostError if it is over already, ConfigurationError if its ttl is too short
-        to be renewed in time.
+        does not block. If the lease is lost, `on_lost(lease, error)` is called once.
+        Raises LeaseLostError if it is over already, ConfigurationError if its ttl is
+        too short to be renewed in time.
         """
         if keep_alive is False and on_lost is None:
             made: Validity | None = self._round.lease_state

@@ -114,7 +114,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
         `FASTREDLOCK_MASTERS` has their URLs, with commas, else the TOML file that
         `FASTREDLOCK_CONFIG` names, which may have more options; those given here come
         first. Both are read now, and nothing is connected until the first use. Raises
-        ConfigurationError where there are no masters; under pytest and in `in_memory()`
+        ConfigurationError if there are no masters; under pytest and in `in_memory()`
         none are needed.
         """
         in_memory = not isinstance(cls._new_driver, type)
@@ -147,19 +147,19 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     ) -> AnyLock:
         """Return a context manager that holds the resource, or raises on entering.
 
-        As `acquire`, with ResourceTakenError instead of None. It may be entered any
-        number of times, by several threads or tasks at once; each entry has a lease of
-        its own, and those of the same resource wait for each other. A block inside
-        another of the same resource and caller raises ReentryError. With
-        `reentrant=True` it joins that one, and extends its lease where it asks for more
+        As `acquire`, but it raises ResourceTakenError instead of returning None. It may
+        be entered any number of times, by several threads or tasks at once; each entry
+        has a lease of its own, and those of the same resource wait for each other. A
+        block inside another of the same resource and caller raises ReentryError. With
+        `reentrant=True` it joins that block, and extends its lease if it asks for more
         `ttl` than is left.
 
         As a decorator it is held for each call; `resource` may then be a function,
         which is called with the arguments of the call. With `skip=True` a call that
-        finds it taken after the `timeout` returns None. Left before `at_least` s are
-        over, it stays taken. With asyncio, the task that runs the body is cancelled
-        where a kept lease is lost, and LeaseLostError leaves the block. With
-        `shared=True` others that share it may hold it, too.
+        finds it taken after the `timeout` returns None. If it is left before `at_least`
+        s are over, it stays taken until then. In asyncio, the loss of a kept lease
+        cancels the task that runs the body, and LeaseLostError leaves the block. With
+        `shared=True` others that share it may hold it at the same time.
         """
         if unknown:
             raise unexpected("lock", unknown)
@@ -203,10 +203,10 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     ) -> AnyRate:
         """Return a context manager that lets at most `permits` begin in any `per` s.
 
-        Over all processes. Entering it takes a permit, or raises ResourceTakenError
-        where there is none within `timeout` s; leaving it does nothing. Raises
-        ConfigurationError, with the least that would do, where the window is shorter
-        than a round may take. As a decorator, each call takes one.
+        The limit is over all processes. Entering it takes a permit, or raises
+        ResourceTakenError if there is none within `timeout` s; leaving it does nothing.
+        Raises ConfigurationError, with the least that would do, if the window is
+        shorter than a round may take. As a decorator, each call takes one.
         """
         terms = rate_terms(self._driver.settings, per)
         wants = Wanted(terms, timeout, permits_of(permits))
@@ -239,10 +239,10 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     def current(self, resource: str | bytes = DEFAULT_RESOURCE) -> AnyLease:
         """Return the lease of the block of the resource that this caller is in.
 
-        The caller is a thread, a greenlet or a task; the block, a with statement that
-        has not ended, or a decorated call. Of a semaphore: that of the innermost block.
-        Does no I/O. Raises LeaseLostError where there is no such block, or none any
-        more.
+        The caller is a thread, a greenlet or a task; the block is a with statement that
+        has not ended, or a decorated call. Of a semaphore it is the lease of the
+        innermost block. Does no I/O. Raises LeaseLostError if the caller is in no such
+        block.
         """
         lease: AnyLease = current_lease(self._driver, resource)
         return lease
@@ -258,11 +258,11 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     ) -> AnyLease:
         """Return a Lease for a lock that another process took, by its token.
 
-        Does no I/O, and is not awaited. It can be released and extended (by `ttl`, s);
-        `remaining()` is 0.0 until its first extend. A lease of acquire_all has a tuple
-        of resources: pass that. `fence`: its number, with fencing, which the masters
-        are not asked for. `shared`: True if it was taken so; as a lock's, such a token
-        is refused by its first extend or release.
+        Does no I/O, and is not awaited. The lease can be released and extended (by
+        `ttl`, s); its `remaining()` is 0.0 until its first extend. For a lease of
+        acquire_all, pass its tuple of resources. `fence`: its number, with fencing; the
+        masters are not asked for it. `shared`: True if it was taken so; without it the
+        first extend or release of such a token is refused.
         """
         driver, settings = self._driver, self._driver.settings
         terms = settings.default_terms if ttl is None else settings.terms(ttl)
@@ -281,7 +281,7 @@ class BaseLocks(LocksFields, Generic[AnyLease, AnyLock, AnyRate]):
     def health(self) -> tuple[MasterHealth, ...]:
         """Return what is known of each master, in configured order; does not block.
 
-        Without asking: a server that was lost or has come back since the last call is
+        No server is asked, so one that was lost or has come back since the last call is
         not seen. `ping()` asks.
         """
         return health_of(self._driver.engine)

@@ -83,7 +83,7 @@ class Permit:
 
     @property
     def slot(self) -> int:
-        """Which of the permits of the window it is, from 0."""
+        """The number of the permit in its window, from 0."""
         return self._round.slot
 
     @property
@@ -94,7 +94,7 @@ class Permit:
     def remaining(self) -> float:
         """Return the time (s) in which to begin, 0.0 when it is over; does not block.
 
-        What begins later may be one too many in its window.
+        If work begins later, it may be one too many in its window.
         """
         if self._round.generation != self._driver.fork_generation():
             return 0.0  # a forked child has none of its parent's permits

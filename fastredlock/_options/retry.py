@@ -112,7 +112,7 @@ class Retry:
 
     @property
     def waits_in_turn(self) -> bool:
-        """Whether callers queue, rather than try again after delays of their own."""
+        """Whether callers queue, instead of trying again after delays of their own."""
         return self.delay is None and type(self).after_taken is Retry.after_taken
 
     def after_taken(self, attempts: int, round_trip: float, draw: float) -> float:

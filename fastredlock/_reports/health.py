@@ -12,18 +12,17 @@ OF_COMMANDS = ("permissions to run the", "can't run this command")
 
 
 class MasterHealth(NamedTuple):
-    """Hold the state of one master; None where the server did not report it.
+    """Hold the state of one master; None if the server did not report it.
 
     `state` of the connection; `version`, `run_id`, `role` and `policy`
     (maxmemory-policy) as the server gave them at the last connect; `uptime` (s) at that
     moment; `round_trip` (s): the median of its last replies; `clock_step` (s): the last
     jump of its clock that was seen, 0.0 if none; `last_error`: why it is not connected,
     or why it does not vote, and for how long, or why its last connection ended and how
-    long ago;
-    `warnings`: settings of it that can lose locks. `votes`: whether its vote counts
-    now. Of `ping()` it is its answer; of `health()` it is what is known without asking.
-    `votes_in` (s): how long the restart guard (`max_ttl`) still withholds its vote,
-    None if it does not.
+    long ago; `warnings`: settings of it that can lose locks. `votes`: whether its vote
+    counts now, by its answer to `ping()`, or in `health()` by what is known. `votes_in`
+    (s): how long the restart guard (`max_ttl`) still withholds its vote, None if it
+    does not.
     """
 
     master: str

@@ -48,8 +48,8 @@ class Stats(NamedTuple):
     """Count the events since a FastRedlock was made, rounds of all operations together.
 
     A round is one command to all masters: acquire, extend, release, inspect or ping.
-    The last six are the same apart: by operation, and `tuple[MasterStats, ...]`, one
-    for each configured master, in that order.
+    The last six fields are by operation, and `tuple[MasterStats, ...]`, one for each
+    configured master, in that order.
     """
 
     rounds: int  #: asked

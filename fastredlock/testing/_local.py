@@ -143,15 +143,15 @@ class LocalMasters:
     def flush(self) -> None:
         """Delete all keys of the masters that run: nothing is held any more.
 
-        Raise `RuntimeError` where one refuses, or does not answer: it is paused.
+        Raise `RuntimeError` if one refuses, or does not answer because it is paused.
         """
         self._command(b"FLUSHALL")
 
     def steal(self, resource: str | bytes, *, ttl: float = 10.0) -> bytes:
         """Let another client hold a resource on all masters that run; return its token.
 
-        For `ttl` s, whoever holds it now: as if that lease had expired, and another
-        client had come. Raise `RuntimeError` as `flush`.
+        It holds it for `ttl` s, as if the lease of the holder had expired. Raise
+        `RuntimeError` as `flush`.
         """
         key = resource.encode() if isinstance(resource, str) else resource
         token = os.urandom(20).hex().encode()

@@ -36,7 +36,7 @@ LONGEST = 1_000_000_000  # s
 class MemoryMasters:
     """Hold `n` empty masters in this process, and a virtual clock for their users.
 
-    The clock moves by `advance`, and by a call that has to wait where nobody else can
+    `advance` moves the clock, and so does a call that has to wait if nobody else can
     act; with `auto_advance` whatever others do. All `MemoryLocks` of these masters see
     the same keys. Any thread may use them; a forked child may not.
     """
@@ -64,8 +64,8 @@ class MemoryMasters:
     def advance(self, seconds: float) -> None:
         """Let `seconds` pass: what is due meanwhile is done, each at its time.
 
-        Blocks until threads whose calls end by that have returned from them. `on_lost`
-        is called by it.
+        Calls `on_lost`, and blocks until threads whose calls end by that have returned
+        from them.
         """
         until_ns = end_of(self._world, seconds)
         while self._world.advance_once(until_ns):
@@ -74,7 +74,7 @@ class MemoryMasters:
     def lose(self, resource: str | bytes) -> None:
         """Delete a key on every master, as an eviction or FLUSHALL does.
 
-        A holder learns of it as in life: at the next renewal, extension or release.
+        A holder finds the loss at its next renewal, extension or release.
         """
         key = encode_resource(resource)
         self._change(lambda server: server.model.keys.drop(key))
@@ -102,8 +102,8 @@ class MemoryMasters:
     def start(self, i: int | str) -> None:
         """Start master `i`, empty, if it was stopped.
 
-        Its clients connect to it again as in life: when a quorum is missing, or after
-        a back-off, by the clock.
+        Its clients connect to it again when a quorum is missing, or after a back-off,
+        by the clock.
         """
         with self._world.changed:
             if self._server(i).is_down:
@@ -192,7 +192,7 @@ class MemoryLocks(BaseMemoryLocks, FastRedlock):
     All calls and options are those of `FastRedlock`; the same engine counts the votes.
     `masters`: those of other MemoryLocks, to contend with them; the default is three of
     its own, with `auto_advance` as of `MemoryMasters`. A call without a timeout raises
-    RuntimeError where nobody ever releases. For tests of one process: a forked child is
+    RuntimeError if nobody ever releases. For tests of one process: a forked child is
     refused.
     """
 
@@ -209,11 +209,11 @@ class MemoryLocks(BaseMemoryLocks, FastRedlock):
 def in_memory(*, auto_advance: bool = False) -> Iterator[MemoryMasters]:
     """Run every FastRedlock of this process in memory while the block runs.
 
-    Of both kinds, made before or in the block, and the replaced libraries of
+    That is both kinds, made before or in the block, and the replaced libraries of
     `fastredlock.compat`. Two that name the same master (address and database) contend
     for the same keys. Yields the `MemoryMasters` of all, empty; `auto_advance` as
-    there. Leases from before remain on their real masters. One block at a time:
-    FastRedlockError.
+    there. Leases from before remain on their real masters. A second block at a time
+    raises FastRedlockError.
     """
     if FastRedlock._new_driver is not Driver:
         raise FastRedlockError("in_memory() is in use already: one block at a time")
