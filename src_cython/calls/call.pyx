@@ -51,16 +51,16 @@ cdef class Call(Awaited):
         raise NotImplementedError
 
     cdef int take_back(self) except -1:
-        # Undo a blocking call whose caller does that, where it catches what comes when
-        # this has returned, too. Nothing twice.
+        # Undo a blocking call. Its caller calls this as well, because an exception may
+        # come after this has returned; nothing is undone twice.
         return 0
 
     cdef bint is_owed(self) noexcept:
-        # Whether it is done though nobody awaits it.
+        # Return whether it is done though nobody awaits it.
         return False
 
     cdef bint is_sent_anyway(self) except -1:
-        # Whether it is done though it was cancelled before its first step.
+        # Return whether it is done though it was cancelled before its first step.
         return False
 
     cdef bint swallows(self, object error) except -1:
@@ -224,7 +224,7 @@ cdef AsyncioFuture call_begin_to_wait(Call self, object work):
 
 
 cdef object call_here(DriverFields driver):
-    # As LoopDriver.here.
+    # Do what LoopDriver.here does.
     current = driver.current if driver.runs_in_core else None
     try:
         if current is not None and asyncio_is_here(<AsyncioDriver?>current):
@@ -235,7 +235,7 @@ cdef object call_here(DriverFields driver):
 
 
 cdef object call_caller(Call self):
-    # Who blocks in it, or the task that awaits it.
+    # Return the caller that blocks in it, or the task that awaits it.
     if self.blocks:
         return self.driver.caller()
     if self.driver.runs_in_core:
@@ -426,9 +426,9 @@ cdef object acquire_end(AcquireCall self):
 
 
 cdef Round acquire_first_try(AcquireCall self):
-    # To be run, or won by an idle key here. None: these arguments, or this moment, are
-    # not the common case, and nothing was done; the attempts check them. The key is
-    # checked.
+    # Return the round to be run, or one that an idle key here has won. None: these
+    # arguments, or this moment, are not the common case, and nothing was done; the
+    # attempts check them. The key is checked.
     cdef DriverFields driver = self.driver
     cdef Engine engine = driver.engine
     cdef Terms terms = driver.default_terms
@@ -492,8 +492,8 @@ def check_acquire(DriverFields driver not None, resource, ttl, timeout, encode):
 
 
 cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
-    # Whether a first try may queue. Not where the policy polls, nor where the attempts
-    # refuse it or warn: its caller has entered a block of this key, or blocks a loop.
+    # Return whether a first try may queue: not if the policy polls, or the attempts
+    # refuse it or warn, because its caller is in a block of this key, or blocks a loop.
     cdef DriverFields driver = self.driver
     if not driver.waits_in_turn:
         return False
@@ -508,7 +508,7 @@ cdef bint acquire_may_wait(AcquireCall self, object key) except -1:
 
 
 cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
-    # As timeout_to_ns, which is asked about all that is not plain; -1: no limit.
+    # Do as timeout_to_ns, which is asked about all that is not plain; -1: no limit.
     if timeout is None:
         return -1
     if (type(timeout) is float or type(timeout) is int) and (
@@ -519,7 +519,7 @@ cdef int64_t first_try_timeout_ns(object timeout) except? NO_PLAIN_TIMEOUT:
 
 
 cdef object first_try_key(object resource, object encode):
-    # As `encode`, which is asked about all that is not plain.
+    # Do as `encode` does, which is asked about all that is not plain.
     cdef bytes key = None
     if type(resource) is bytes:
         key = resource
@@ -529,7 +529,7 @@ cdef object first_try_key(object resource, object encode):
         except UnicodeEncodeError:
             pass
     if key is None or not 0 < len(key) <= PLAIN_SIZE or (
-        # In all names of our own keys. (`in` of bytes makes an exception, 0.3 us.)
+        # All our keys have this. (`in` of bytes makes an exception, 0.3 us.)
         memmem(<const char *>key, len(key), b"fastredlock:", 12) != NULL
     ):
         return encode(resource)

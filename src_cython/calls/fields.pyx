@@ -177,7 +177,7 @@ cdef PyObject *exit_looked_up = NULL
 
 
 cdef BlockExit block_exit(object entered):
-    # Of the statement that calls `__enter__` now; None: it is called otherwise.
+    # Return that of the statement that calls `__enter__` now; None: there is none.
     global exit_looked_up
     cdef PyObject *found = exit_looked_up
     exit_looked_up = NULL
@@ -326,7 +326,7 @@ cdef int block_enter(LeaseFields lease, object caller) except -1:
 
 
 cdef bint block_leave(LeaseFields lease) except -1:
-    # Whether no block is left by its lease, so that it is to be released.
+    # Return whether no block is left by its lease, so that it is to be released.
     cdef Round grant = lease._round
     cdef Block block = lease._block
     cdef dict entered
@@ -345,7 +345,7 @@ cdef bint block_leave(LeaseFields lease) except -1:
 cdef int lock_note(
     LockFields self, LeaseFields lease, object caller, BlockExit at_exit
 ) except -1:
-    # That a block was entered by it, or has joined another one of this lease.
+    # Note that a block was entered by it, or has joined another one of this lease.
     if block_is_open(lease._block):
         lease._block.count += 1
     else:
@@ -358,7 +358,7 @@ cdef int lock_note(
 cdef bint lock_forget(
     LockFields self, LeaseFields lease, BlockExit at_exit
 ) except -1:
-    # Whether no other block is left by the lease.
+    # Return whether no other block is left by the lease.
     if at_exit is not None:
         at_exit.lease = None
     self._entries.remove(lease)
@@ -392,8 +392,8 @@ cdef int64_t fields_until_ns(LeaseFields lease) except -1:
 
 
 cdef bint fields_is_dropped(LeaseFields lease) except -1:
-    # Whether a lease that is collected leaves a key that nobody will release. One that
-    # is kept ends by that; another process may have a token that was shown, or given.
+    # Return whether a lease that is collected leaves a key that nobody will release. A
+    # kept one ends by that; another process may have a token that was shown, or given.
     cdef Round grant = lease._round
     if grant is None or is_exiting or grant.generation != current_generation or (
         not grant.is_opened or grant.is_released or grant.is_rolled_back

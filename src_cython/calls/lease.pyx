@@ -65,7 +65,7 @@ cdef ReleaseCall release_new(type call_type, LeaseFields lease):
 
 
 cdef int release_send(ReleaseCall self) except -1:
-    # Unless it is over, or a parent's.
+    # Send the release, unless the lease is over, or a parent's.
     cdef LeaseFields lease = self.lease
     if lease._round.generation != current_generation or not (
         lease._status is None or lease._status is lease._unknown
@@ -156,7 +156,7 @@ cdef object exit_end(ExitCall self, object status):
 
 
 cdef int exit_raise_loss(ExitCall self) except -1:
-    # In place of the cancellation by which the body was left.
+    # Raise the loss in place of the cancellation by which the body was left.
     if self.is_cancelled:
         loss = self.lease._loss()
         if loss is not None:
@@ -179,7 +179,7 @@ cdef int exit_unbegun(LeaseFields lease) except -1:
 
 
 cdef object exit_by(LeaseFields lease, object error):
-    # None, or what to await for that, if other blocks have joined and are still there.
+    # Leave the block; if others that joined are there: None, or what awaits nothing.
     if block_leave(lease):
         return call_begin(exit_new(lease, error))
     return None if (<DriverFields>lease._driver).blocks else nothing()
@@ -302,7 +302,7 @@ cdef class ExtendCall(Call):
 
 
 cdef int extension_forget(object under_way, object extension) except -1:
-    # By C, however its call ends: left behind it would bound all later ones.
+    # Forget it however the call ends: left behind, it would bound all later ones.
     if under_way is not None:
         (<set?>under_way).discard(extension)
 
@@ -499,7 +499,7 @@ cdef object lock_exit(LockFields self, LeaseFields lease, object error):
 
 
 cdef LeaseFields lock_last(LockFields self):
-    # Which the caller leaves without an object of its own, or None.
+    # Return the lease that the caller leaves without an object of its own, or None.
     cdef list entries = self._entries
     if len(entries) > 0 and entries.count(entries[0]) == len(entries):
         return entries[0]

@@ -76,7 +76,7 @@ cdef class AsyncioDriver:
             asyncio_join(self)
 
     def __dealloc__(self):
-        # Of wrong arguments nothing is set, and 0 is another's descriptor.
+        # If the arguments were wrong, nothing is set, and 0 is another's descriptor.
         if self.armed_ns != 0:
             origin_close(&self.epoll, self.epoll_fd)
 
@@ -339,8 +339,8 @@ cdef int asyncio_join(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_join_again(AsyncioDriver self) except -1:
-    # After close(), for a release, whose task goes on once all replies are in, or a
-    # second has passed: nobody may run the loop for the slower masters.
+    # Join it again for a release after close(). Its task goes on once all replies are
+    # in, or after a second: perhaps nobody runs the loop for the slower masters.
     if self.is_joined:
         return 0
     self.armed_ns = NEVER_NS
@@ -352,10 +352,10 @@ cdef int asyncio_join_again(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_forget_connections(Engine self) except -1:
-    # Those of another loop; its tasks are not woken, for it is closed. Replies in
-    # flight are read first, or closing would undo commands that were sent; the other
-    # releases are deferred to the next connections; a forked child leaves all that to
-    # its parent.
+    # Forget the connections of another loop; its tasks are not woken, because it is
+    # closed. Replies in flight are read first, or closing would undo commands that were
+    # sent; the other releases are deferred to the next connections; a forked child
+    # leaves all that to its parent.
     cdef int64_t now_ns = clock_ns()
     cdef Round round
     cdef int i
@@ -403,7 +403,7 @@ cdef int asyncio_watch(AsyncioDriver self) except -1:
 
 
 cdef int asyncio_watch_link(AsyncioDriver self, Link *link, uint32_t wanted) except -1:
-    # Without epoll: watch for these events, 0: for none; mostly nothing changes.
+    # Watch for these events without epoll, 0: for none; mostly nothing changes.
     if link.retired_fd >= 0:
         if link.watched_in == current_generation:      # a forked child has another loop
             self.loop.remove_reader(link.retired_fd)
@@ -473,8 +473,8 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
         self.engine, work, None if self.engine.is_closed else future, now_ns
     )
     asyncio_wake_later(self)      # it was finished already
-    # Without a master to ask it ends in an iteration of its own, or a task that tries
-    # again and again stops the loop.
+    # If there is no master to ask, it ends in an iteration of its own. Else a task that
+    # tries again and again would stop the loop.
     if self.queued < CHUNK or self.engine.closed:
         asyncio_flush_soon(self)
     else:
@@ -483,7 +483,7 @@ cdef RoundFuture asyncio_submit(AsyncioDriver self, object work):
 
 
 cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
-    # Whether it needed no master; another task that has the lease now goes on later.
+    # Return whether it needed no master; a task that has the lease now goes on later.
     if not turns_may_need_no_master(self.engine, work) or (
         not turns_hand_on(self.engine, work, clock_ns())
     ):
@@ -495,8 +495,8 @@ cdef bint asyncio_hand_on(AsyncioDriver self, object work) except -1:
 
 
 cdef int64_t asyncio_probe_idle(AsyncioDriver self) except -1:
-    # After an idle time (the loop was blocked, or was not run): is a connection cut?
-    # Inside a task. Returns the time afterwards.
+    # Look, inside a task, whether a connection was cut in an idle time (the loop was
+    # blocked, or was not run). Return the time afterwards.
     self.engine.polled_at_ns = clock_ns()
     try:
         blocking_probe_idle(self.engine)

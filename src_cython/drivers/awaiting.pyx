@@ -68,8 +68,8 @@ cdef PyObject *awaiting_next(PyObject *self) except? NULL:
 
 
 cdef void awaiting_set_slots(type awaited) noexcept:
-    # Of a type of this module, before it is used. Each has an `__await__`, so there is
-    # a tp_as_async.
+    # Set the slots of a type of this module, before it is used. Each has an
+    # `__await__`, so there is a tp_as_async.
     cdef AwaitingType *slots = <AwaitingType *><PyObject *>awaited
     slots.tp_as_async.am_send = <void *>awaiting_send
     slots.tp_iternext = <void *>awaiting_next
@@ -215,8 +215,8 @@ cdef int asyncio_call_soon(AsyncioDriver self, object callback) except -1:
 
 
 cdef int delay_arm(DelayFuture self, int64_t left_ns) except -1:
-    # Again where a signal handler raised in the loop's Python code: to go off twice
-    # does no harm, and what never goes off is waited for.
+    # Arm it again if a signal handler raised in the loop's Python code. A timer may go
+    # off twice; one that never goes off would be waited for.
     try:
         self.timer = self.driver.loop.call_later(left_ns / 1e9, self)
     except BaseException:

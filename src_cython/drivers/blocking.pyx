@@ -91,8 +91,8 @@ cdef bint blocking_step(
 
 
 cdef int blocking_wait_in_hub(Engine self, int64_t until_ns) except -1:
-    # In place of a poll that sleeps, where one that does not sleep found nothing. The
-    # next step reads the bytes that have come; until then the leader touches nothing.
+    # Wait in the hub, not in a poll that sleeps. The next step reads the bytes that
+    # have come; until then the leader touches nothing.
     cdef Waker *waker = &self.leadership.waker
     cdef int64_t left_ns = min(until_ns - clock_ns(), <int64_t>SLEEP_LIMIT_NS)
     cdef list readable = [], writable = []
@@ -115,9 +115,9 @@ cdef int blocking_wait_in_hub(Engine self, int64_t until_ns) except -1:
 
 
 cdef int blocking_probe_idle(Engine self) except -1:
-    # After an idle time: has a connection been cut? The end of its bytes follows late
-    # replies that are not read yet, so poll until there is nothing more. Twice will do;
-    # a master that sends without end is left to the next steps.
+    # Look whether a connection was cut in an idle time. The end of its bytes follows
+    # late replies that are not read yet, so poll until there is nothing more. Twice
+    # will do; a master that sends without end is left to the next steps.
     cdef int _i, i
     for _i in range(4):
         for i in range(self.connection_count):
@@ -168,7 +168,7 @@ cdef int blocking_flush_all(Engine self) except -1:
 
 
 cdef size_t blocking_unsent(Engine self) noexcept:
-    # Bytes that wait for an open socket to take them.
+    # Return how many bytes wait for an open socket to take them.
     cdef size_t unsent = 0
     cdef int i
     for i in range(self.connection_count):
@@ -214,7 +214,7 @@ cdef int blocking_drain_undo(Engine self, object work) except -1:
 
 
 cdef int blocking_drain_all(Engine self, Drain drain) except -1:
-    # All commands in flight, at the end of an engine: its caller has it to itself.
+    # Drain all commands at the end of an engine, which its caller has to itself.
     if connections_open_at_end(self, clock_ns()) or connections_await_replies(self):
         blocking_flush(self)
         return blocking_drain(self, drain)
@@ -306,10 +306,10 @@ cdef enum:
 
 
 cdef int blocking_lead(Engine self, object work) except -1:
-    # With the mutex; gives it back. Returns before the round is finished where a signal
-    # came: its handler may take a lock itself, in this thread or in another one. One
-    # that comes between two polls, or to another thread, ends none; so also after a
-    # while.
+    # Lead, with the mutex, and give it back. This returns before the round is finished
+    # if a signal came: its handler may take a lock itself, in this thread or in another
+    # one. One that comes between two polls, or to another thread, ends none; so also
+    # after a while.
     cdef bint is_signal = False
     cdef int wanted, first
     cdef int64_t now_ns, began_ns = NEVER_NS
@@ -426,7 +426,7 @@ cdef int blocking_undo_followers(Engine self) except -1:
 
 
 cdef int blocking_serve(Engine self) except -1:
-    # Followers without a waiting thread, queued while the last leader was leaving.
+    # Take followers without a thread, queued while the last leader was leaving.
     cdef Leadership leadership = self.leadership
     if self.generation != current_generation:
         return 0
@@ -464,8 +464,8 @@ cdef int blocking_end_closing(Engine self) except -1:
 cdef int blocking_await_drained(
     Engine self, Follower follower, int64_t until_ns
 ) except -1:
-    # Until another thread, which leads, has taken the follower and read the replies
-    # that it needs; or this one does, as soon as that one has gone.
+    # Wait until another thread, which leads, has taken the follower and read the
+    # replies that it needs. As soon as that thread has gone, this one reads them.
     cdef Drain drain = None
     while clock_ns() < until_ns:
         if blocking_try_enter(self):
@@ -720,8 +720,8 @@ def blocking_watch(Engine engine not None):
 
 
 cdef bint blocking_has_idle_keys(Engine self) noexcept:
-    # Also where releases of those that were idle are not answered yet, or wait for a
-    # connection: for a second.
+    # Return whether there are idle keys, or releases of such keys that are not answered
+    # yet, or wait for a connection (for a second).
     cdef Connection connection
     cdef Py_ssize_t owed = len(self.idle.keys)
     for connection in self.connections:

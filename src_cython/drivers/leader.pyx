@@ -356,7 +356,7 @@ cdef int leader_remove_follower(Leadership self, Follower follower) except -1:
 
 
 cdef bint waiter_is_over(object waiter) except -1:
-    # Whether it is a greenlet's that never goes on; then it follows no longer.
+    # Return whether its greenlet never goes on; then it follows no longer.
     cdef Follower follower
     if type(waiter) is not Follower:
         return False
@@ -435,8 +435,8 @@ cdef object greenlet_reference(size_t greenlet):
 
 
 cdef bint greenlet_is_over(object reference) except -1:
-    # Whether it never goes on, and has not unwound: its thread has ended (a pool's), or
-    # its hub was destroyed. None: a thread without greenlets.
+    # Return whether it never goes on, and has not unwound: its thread has ended (a
+    # pool's), or its hub was destroyed. None: a thread without greenlets.
     if reference is None:
         return False
     greenlet = reference()

@@ -26,10 +26,10 @@ cdef enum:
     DROPPED_NS = 250_000_000         # as close() has: nobody called it
     SHUT_NS = 100_000_000            # inside a task: the loop's close() was interrupted
     OPEN_AGAIN_NS = 1_000_000_000    # for a release after close()
-    # More for each reply: a server takes some 2 us for one, a busy machine far more.
+    # Each reply adds this: a server takes some 2 us for one, a busy machine far more.
     REPLY_NS = 50_000
     SLICES = 32
-    # Less fits into the limits; and who shares the GIL with many waits long, too.
+    # A shorter one fits into the limits; to share the GIL takes long, too.
     PAUSED_NS = 750_000_000
 
 
@@ -54,7 +54,7 @@ cdef int64_t engine_quiet_ns(Engine self, int64_t unknown_ns) noexcept:
 
 
 cdef Drain drain_of(Engine engine, bint is_of_all, int64_t quiet_ns, int64_t until_ns):
-    # Of the commands in flight now; any thread may call it, for it has the GIL.
+    # Make that of the commands in flight now; any thread with the GIL may call it.
     cdef Drain self = Drain.__new__(Drain)
     cdef InFlight in_flight
     cdef int i
@@ -84,7 +84,7 @@ cdef Drain drain_of(Engine engine, bint is_of_all, int64_t quiet_ns, int64_t unt
 
 
 cdef Drain drain_until(Engine engine, int64_t until_ns):
-    # Of all commands, at an end that has no more time than this.
+    # Make the drain of all commands, at an end that has no more time than this.
     return drain_of(engine, True, engine_quiet_ns(engine, QUIET_MOST_NS), until_ns)
 
 
@@ -101,7 +101,7 @@ cdef Drain drain_of_close(Engine engine, int64_t timeout_ns):
 
 
 cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept:
-    # Since the last poll: time beyond a slice does not count.
+    # Take the time since the last poll; time beyond a slice does not count.
     cdef int i
     if passed_ns <= 2 * self.slice_ns:
         return
@@ -114,8 +114,8 @@ cdef void drain_take_time(Drain self, Engine engine, int64_t passed_ns) noexcept
 
 
 cdef int64_t engine_limit_ns(Engine self, Drain drain, int64_t now_ns) noexcept:
-    # Until when to wait for the next reply, or else for a connection; 0: for nothing
-    # any more. Any thread may call it.
+    # Return until when to wait for the next reply, or else for a connection; 0: for
+    # nothing any more. Any thread may call it.
     cdef Connection connection
     cdef Link *link
     cdef int64_t quiet_at_ns, limit_ns = 0
@@ -219,7 +219,7 @@ cdef int engine_begin_close(Engine self) except -1:
 
 
 cdef list engine_open_acquires(Engine self):
-    # Those in the lists: a number is to be written, or they were left to be admitted.
+    # Those in the lists count: a number is to be written, or they are to be admitted.
     cdef Round round
     cdef list submitted = self.closed + self.opened + self.to_send
     cdef dict found = {}

@@ -7,13 +7,13 @@
 
 
 cdef inline object engine_keys(Engine self, object keys):
-    # What the caller names, as the masters know it.
+    # Return what the caller names, as the masters know it.
     cdef bint is_semaphore = type(keys) is Permits
     if is_semaphore:
         keys = (<Permits>keys).name
     elif type(keys) is Shared:
         keys = (<Shared>keys).name
-    # With tokens of the caller it may be the name of another library's lock.
+    # If the tokens are the caller's, it may be the name of another library's lock.
     if self.has_slots and (is_semaphore or self.token_uses is None):
         keys = routes_name(keys) if type(keys) is bytes else (
             tuple(sorted([routes_name(key) for key in keys]))
@@ -52,7 +52,7 @@ cdef Round engine_new_round(
 
 
 cdef bint engine_has_no_slot(Engine self, Permits permits, int64_t now_ns) except -1:
-    # Whether each slot counts as taken.
+    # Return whether each slot counts as taken.
     cdef Slots slots = self.queues.slots.get(engine_keys(self, permits))
     return slots is not None and slots_choose(slots, permits.count, 0, now_ns) < 0
 

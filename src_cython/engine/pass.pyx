@@ -140,8 +140,8 @@ cdef class Admission:
 
 
 cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexcept:
-    # Of this round: that of a cluster is the node which has its key, or the next map.
-    # None: of any, if no master is a cluster.
+    # Return the prospects of this round: a cluster counts by the node which has its
+    # key, or by the next map. None: of any round, if no master is a cluster.
     cdef Prospects prospects = Prospects(0, 0, 0)
     cdef Master master
     cdef Connection connection
@@ -191,9 +191,9 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
 
 
 cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
-    # For connections, inside the caller's timeout; a single try has to connect, too: it
-    # gets the time of its round for that. Those that wait already are looked at in the
-    # next step: nothing is over for them because one more has come.
+    # Let the round wait for connections, at most for the caller's timeout. A single try
+    # waits as well, for the time of one round. Rounds that wait already are looked at
+    # in the next step: nothing is over for them because one more has come.
     cdef Admission admission = Admission.__new__(Admission)
     cdef Prospects prospects = engine_prospects(self, round, now_ns)
     cdef int64_t patience_ns = self.connect_timeout_ns
@@ -214,7 +214,7 @@ cdef int engine_let_wait(Engine self, Round round, int64_t now_ns) except -1:
 
 
 cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
-    # Those whose turn it is, the one behind a release, and more of batches.
+    # Admit the rounds whose turn it is, the one behind a release, and more of batches.
     while self.opened or self.batches:
         if self.opened:
             engine_take_in(self, <Round>list_take(self.opened), now_ns)
@@ -223,7 +223,7 @@ cdef int engine_admit_left(Engine self, int64_t now_ns) except -1:
 
 
 cdef int engine_admit_batch(Engine self, Batch batch, int64_t now_ns) except -1:
-    # As many of its rounds as its window has room for.
+    # Admit as many of its rounds as its window has room for.
     cdef Round round
     while (round := batch_next(batch)) is not None:
         if self.is_closed and not round_is_release(round):
@@ -251,8 +251,8 @@ cdef int engine_end_batch(Engine self, Batch batch) except -1:
 
 
 cdef int engine_admit(Engine self, int64_t now_ns) except -1:
-    # What is left in the lists, and the rounds whose wait is over: once in a step,
-    # however many they are.
+    # Admit what is left in the lists, and the rounds whose wait is over: once in a
+    # step, however many they are.
     cdef Admission admission
     cdef Prospects prospects
     engine_admit_left(self, now_ns)
@@ -283,10 +283,10 @@ cdef int engine_end_admission(
 cdef bint admission_is_over(
     Engine self, Admission admission, Prospects *prospects, int64_t now_ns
 ) noexcept:
-    # Until a quorum takes the operation, or cannot, or the deadline. Those that are
-    # still on their way then get as long again as it took, at least GRACE_NS: they
-    # mostly arrive together, a lease on all of them is worth more, and an error that
-    # names those that do not come is worth more, too.
+    # A round waits until a quorum takes the operation, or cannot, or until the
+    # deadline. Connections that are still on their way then get as long again as it
+    # took, at least GRACE_NS. They mostly arrive together, and a lease on all of them
+    # is worth more, as is an error that names those that do not come.
     cdef uint64_t ready = prospects.ready
     cdef int64_t grace_ns
     if not prospects.opening:
@@ -328,8 +328,8 @@ cdef int engine_finish_round(Engine self, Round round, int64_t now_ns) except -1
 
 
 cdef bint engine_write_fence(Engine self, Round round) except -1:
-    # Whether the round is open: it is sent once more, with its number, to those that
-    # granted it under a lower one.
+    # Return whether the round is open: it is sent once more, with its number, to those
+    # that granted it under a lower one.
     cdef uint64_t left
     if round.verdict_code == VERDICT_OPEN:
         self.counters.fences_written += round.fencing.asked == 0
@@ -455,9 +455,9 @@ cdef list engine_left(Engine self):
 
 
 cdef int engine_reset_after_fork(Engine self) except -1:
-    # In a forked child. Where a handler forked between two passes of this thread, the
-    # outer frames find other objects than theirs in each master, and every round ended.
-    # In a pass: a finalizer's call would be made on the parent's sockets.
+    # Begin anew in a forked child. If a handler forked between two passes, the outer
+    # frames find other objects than theirs in each master, and every round ended. It is
+    # a pass: a finalizer's call would be made on the parent's sockets.
     cdef bint collects = pass_begin()
     pass_keep(self.driver)
     try:
@@ -542,8 +542,8 @@ cdef enum:
 cdef int engine_submit_work(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
-    # Once, and not to a closed engine: a step just before this, the probe after an idle
-    # time, may have submitted it already, or closed the engine.
+    # Submit it once, and not to a closed engine: the probe after an idle time, a step
+    # just before this, may have submitted it already, or closed the engine.
     cdef bint collects
     if work_is_finished(work):
         return waiter_wake(waiter)
@@ -569,7 +569,7 @@ cdef int engine_submit_work(
 
 
 cdef int engine_take_events(Engine self) except -1:
-    # All that has come, all that is due by now, and what follows from both.
+    # Take all that has come, do all that is due by now, and what follows from both.
     cdef int64_t now_ns = clock_ns()
     self.polled_before_ns, self.polled_at_ns = self.polled_at_ns, now_ns
     self.has_events = True
@@ -607,7 +607,7 @@ cdef int engine_finish(Engine self, int64_t now_ns) except -1:
 
 
 cdef int engine_take_links(Engine self, int64_t now_ns) except -1:
-    # Bytes and events of the links, into the masters; and what waited for these.
+    # Take bytes and events of the links into the masters, and do what waited for these.
     cdef Connection connection
     cdef bint collects
     if self.has_tls:      # between two passes
@@ -671,7 +671,7 @@ cdef int engine_take_bytes(
 
 
 cdef int engine_take_map(Engine self, Master master, int64_t now_ns) except -1:
-    # Of a cluster, or the one that it has is seen to be old: new nodes get a place.
+    # Take the map of a cluster, or see that its own is old; new nodes get a place.
     cdef Connection node
     nodes_follow_map(master, now_ns)
     gate_rank(self)
@@ -742,9 +742,9 @@ cdef inline int engine_before_write(Engine self) except -1:
 
 
 cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
-    # Before the next write: gates are asked who waits for what it releases natively.
-    # And what runs Python code: logins are begun, and what was queued since the last
-    # write is encrypted.
+    # Prepare the next write. Gates are asked who waits for what this client releases
+    # natively. Then Python code runs: logins are begun, and what was queued since the
+    # last write is encrypted.
     cdef Connection connection
     cdef bint collects
     if self.is_asking:
@@ -762,8 +762,8 @@ cdef int engine_between_passes(Engine self, int64_t now_ns) except -1:
 
 
 cdef inline int engine_before_nogil(Engine self) except -1:
-    # Before each section without the GIL; nothing may run in between. A signal handler
-    # may have forked since the last check: the sockets are the parent's then. The flag
-    # is explained in leader.
+    # Call this before each section without the GIL; nothing may run in between. A
+    # signal handler may have forked since the last check: the sockets are the parent's
+    # then. The flag is explained in leader.
     engine_check_fork(self)
     self.leadership.leader_at = LEADER_IN_SYSTEM

@@ -50,8 +50,8 @@ cdef bint connections_open_deferred(Engine self, int64_t now_ns) except -1:
 
 
 cdef bint connections_open_at_end(Engine self, int64_t now_ns) except -1:
-    # At once, here and where one that is READY is cut from now on; where it is refused,
-    # again and again until the drain ends.
+    # Open them at once, here, and whenever one that is READY is cut from now on. If a
+    # connection is refused, it is tried again and again until the drain ends.
     cdef Connection connection
     self.conditions.is_at_end = True
     for connection in self.connections:
@@ -103,8 +103,8 @@ cdef int connections_forget(
 
 
 cdef int sending_all(Engine self, int64_t now_ns) except -1:
-    # What ends here is judged in the same pass. Where there is no memory the next pass
-    # goes on with the others.
+    # Rounds that end here are judged in the same pass. If there is no memory, the next
+    # pass goes on with the others.
     cdef Round round
     while self.to_send:
         round = <Round>list_take(self.to_send)

@@ -115,7 +115,7 @@ cdef class Connection:
 
 
 cdef int connection_of(Master master, uint64_t jitter_seed) except -1:
-    # To what is configured. Of a Unicode name this is Python code.
+    # Make the connection to what is configured. For a Unicode name this is Python code.
     cdef Connection self = Connection(master, NODE_NONE, jitter_seed)
     cdef list seeds = []
     settings = master.settings
@@ -147,7 +147,7 @@ cdef int connection_lead_to(Connection self, tuple place) except -1:
 cdef int connection_lead_elsewhere(
     Connection self, tuple place, int64_t now_ns
 ) except -1:
-    # What it met until now was another server.
+    # Lead it to another server than the one that it met until now.
     if self.state_code != MASTER_CLOSED and self.state_code != MASTER_BACKOFF:
         connection_on_lost(self, "has left the cluster", now_ns)
     self.restart_guard.has_met = False
@@ -163,7 +163,7 @@ cdef str connection_server(Connection self):
 
 
 cdef str connection_withheld(Connection self, int64_t now_ns):
-    # Why the restart guard gives it no vote now, or None.
+    # Return why the restart guard gives it no vote now, or None.
     cdef RestartGuard guard = self.restart_guard
     left_s = (guard.until_ns - now_ns) / 1e9
     if now_ns >= guard.until_ns:
@@ -204,7 +204,7 @@ cdef int connection_set_state(Connection self, int state) except -1:
 
 
 cdef int64_t connection_next_ns(Connection self, int64_t now_ns) except -1:
-    # When something is due here; a thing that is overdue by now counts from now on.
+    # Return when something is due here; what is overdue counts from now on.
     cdef InFlight in_flight = self.in_flight
     cdef int64_t next_ns = NEVER_NS, soon_ns = now_ns + NS_PER_MS
     cdef Round round
@@ -222,7 +222,7 @@ cdef int64_t connection_next_ns(Connection self, int64_t now_ns) except -1:
 
 
 cdef inline void connection_give_up_at(Connection self, int64_t at_ns) noexcept:
-    # When the connection that is on its way takes too long.
+    # Note when the connection that is on its way takes too long.
     self.give_up_at_ns = at_ns
     due_note(self.master.due, at_ns)
 
@@ -384,7 +384,7 @@ cdef int connection_note_lost(Connection self) except -1:
 cdef bint connection_has_lost(
     Connection self, Round round, int64_t now_ns
 ) except -1:
-    # Whether a command under its given token may be under way from a lost self.
+    # Return whether a lost connection may have a command under its given token.
     cdef set lost = self.in_flight.lost
     if self.state_code == MASTER_READY and now_ns >= self.ready_at_ns + LATE_NS:
         lost.clear()
@@ -395,8 +395,8 @@ cdef bint connection_has_lost(
 
 
 cdef int64_t connection_backoff_ns(Connection self) noexcept:
-    # Doubles up to the cap; the upper half is drawn, so that clients spread. An end has
-    # no time for that.
+    # The back-off doubles up to the cap; the upper half is drawn, so that clients
+    # spread. An end has no time for that.
     if self.master.conditions.is_at_end:
         return BACKOFF_URGENT_NS
     cdef int64_t longest = min(
@@ -497,7 +497,7 @@ cdef int connection_decrypt(Connection self, int64_t now_ns) except -1:
 
 
 cdef inline bytes connection_take_plain(Connection self):
-    # What was decrypted, once.
+    # Return what was decrypted, once.
     cdef bytes plain
     plain, self.plain = self.plain, None
     return plain
@@ -552,7 +552,7 @@ cdef bint connection_may_be_well(Connection self) noexcept:
 
 
 cdef bint connection_is_to_retry(Connection self) noexcept:
-    # At an end, releases that are deferred wait for the next connection.
+    # At an end, deferred releases wait for the next connection.
     return self.master.conditions.is_at_end and self.state_code == MASTER_BACKOFF and (
         len(self.in_flight.deferred) > 0
     )
@@ -653,8 +653,8 @@ cdef int connection_find_address(Connection self, int64_t now_ns) except -1:
 
 
 cdef int connection_try_address(Connection self, int64_t now_ns) except -1:
-    # From the one on that did not fail last. A name's last has most of the time: those
-    # before it that answer do so at once, and who waits for them may wait for less.
+    # Begin behind the address that failed last. A name's last has most of the time:
+    # those before it answer at once, if at all, and their callers may wait for less.
     cdef Address *address
     cdef int error, count = self.addresses.count
     cdef int64_t share_ns
@@ -767,7 +767,7 @@ cdef int connection_on_connected(Connection self, int64_t now_ns) except -1:
     connection_give_up_at(self, now_ns + self.master.connect_timeout_ns)
     if self.master.tls_context is not None:
         self.reason = NO_TLS_YET
-        # Without the final dot of a full name: RFC 6066, section 3.
+        # The name goes without the final dot of a full name: RFC 6066, section 3.
         name = None if settings.tls is None else settings.tls.server_name
         self.tls = TlsSession(
             self.master.tls_context, name or self.host.decode().removesuffix(".")

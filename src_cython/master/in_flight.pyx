@@ -236,7 +236,7 @@ cdef int in_flight_push(
     if round is not None:
         Py_INCREF(round)
         entry.round = <PyObject *>round
-        # Two round timeouts, at least 1 s, and no more than 1 s beyond the first.
+        # It has two round timeouts, at least 1 s, and at most 1 s beyond the first.
         timeout_ns = round.terms.timeout_ns
         least_ns = max(least_ns, timeout_ns + min(timeout_ns, least_ns))
     entry.overdue_ns = now_ns + least_ns

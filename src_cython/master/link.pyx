@@ -452,7 +452,7 @@ cdef int links_poll(
 
 
 cdef bint links_are_quiet(Link **links, int count) noexcept nogil:
-    # Whether the last poll asked every open connection, and none had anything to read.
+    # Return whether the last poll asked all open connections, and none had input.
     cdef int i
     for i in range(count):
         if links[i].phase == LINK_OPEN and (

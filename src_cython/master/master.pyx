@@ -254,7 +254,7 @@ cdef tuple master_figures(Master self):
 
 
 cdef list master_take_notified(Master self):
-    # Resources for which others were notified by our releases, mostly after the quorum.
+    # Return for what our releases have notified others, mostly after the quorum.
     cdef list notified = self.notified
     if notified:
         self.notified = []
@@ -268,7 +268,7 @@ cdef list master_take_moved(Master self):
 
 
 cdef void master_note_no_answer(Master self, Round round) noexcept:
-    # At the end of a round.
+    # Count the masters without an answer at the end of a round.
     self.votes[VOTE_FAILED] += set_has(round.failed, self.vote)
     self.votes[VOTE_SILENT] += set_has(round.silent, self.vote)
 
@@ -278,9 +278,9 @@ cdef void master_set_leaving(Master self, tuple leaving) noexcept:
 
 
 cdef bint master_may_pass_on(Master self, int64_t now_ns) noexcept:
-    # Whether a turn that nobody waits for here goes to the next at once. A gate that
-    # sends thousands would have an answer to each, and behind that thousands more: so
-    # beyond a few they pass by themselves, as those of a frozen process.
+    # Return whether a turn that nobody waits for here goes to the next at once. A gate
+    # that sends thousands would have an answer to each, and behind that thousands more:
+    # so beyond a few they pass by themselves, as those of a frozen process.
     if now_ns - self.missed_ns >= TURN_NS:
         self.missed_ns = now_ns
         self.missed = 0
@@ -317,7 +317,7 @@ cdef class Report:
 
 
 cdef int report_ready(Report self, list warnings) except -1:
-    # By a handshake: its warnings replace those of before.
+    # Take the warnings of a handshake, which replace those of before.
     self.refused_until_ns = 0
     self.master.counters.connects += 1
     self.master.connects += 1
@@ -391,7 +391,7 @@ cdef int report_took_lock(Report self, int64_t now_ns) except -1:
 
 
 cdef int report_warned(Report self, list texts) except -1:
-    # For the engine to log, once each.
+    # Leave them to the engine, which logs each once.
     if texts:
         self.new_warnings += texts
         self.needs_review = True
@@ -406,8 +406,8 @@ cdef list report_begin_review(Report self):
 
 
 cdef list report_take_warnings(Report self, list found, list before):
-    # Those found in a review are what holds from now on; which of them are new here,
-    # and in none of those that were there `before`, is returned.
+    # Take the warnings found in a review, which hold from now on. Return those that are
+    # new here, and not in those that were there `before`.
     cdef list warnings = [] if self.is_introduced else list(self.warnings)
     cdef list new = []
     for text in found:

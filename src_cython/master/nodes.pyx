@@ -39,7 +39,7 @@ cdef int nodes_warn_of_place(Connection self, str failure) except -1:
 
 
 cdef bint nodes_are_rebuilt(Connection self, bytes node_id, int64_t now_ns) except -1:
-    # Whether a map that is not of this cluster is taken after all: for longer than a
+    # Return whether the map of another cluster is taken after all: for longer than a
     # quarantine each place was asked, and none has one that is. A stranger's only if no
     # node has answered at all; but one that is READY may have gone without a word.
     cdef Routes routes = self.master.routes
@@ -123,7 +123,7 @@ cdef int nodes_follow_map(Master self, int64_t now_ns) except -1:
 
 
 cdef bint nodes_are_opening(Master self) noexcept:
-    # Whether any connection of it is on its way.
+    # Return whether any connection of it is on its way.
     for node in self.nodes:
         if node is not None and connection_is_opening(<Connection>node):
             return True
@@ -131,7 +131,7 @@ cdef bint nodes_are_opening(Master self) noexcept:
 
 
 cdef Connection nodes_worst(Master self):
-    # What is shown of a master: of a cluster the node that is worst off.
+    # Return what is shown of a master: of a cluster the node that is worst off.
     cdef Connection node, shown = self.connection
     for node in self.nodes:
         if node is None or not routes_needs(self.routes, node.node):

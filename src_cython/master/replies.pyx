@@ -11,7 +11,7 @@ cdef int connection_on_definite(
     Connection self, InFlightEntry entry, Round round, int vote, object detail,
     int64_t now_ns
 ) except -1:
-    # What failed in an open round is counted when that ends (engine_on_closed).
+    # A failure in an open round is counted when that ends (engine_on_closed).
     cdef Master master = self.master
     if operation_is(round.operation_code, OPERATION_HAS_VOTES) and (
         vote != VOTE_FAILED or round.is_finished
@@ -23,8 +23,8 @@ cdef int connection_on_definite(
             or round.operation_code == OPERATION_PING
         ) and (self.report.away_from_ns or self.report.refused_until_ns):
             report_took_lock(self.report, now_ns)
-        # How long the answer took, or by how much it is late: if the round waited for
-        # it in vain, until another is in time. Other late replies were not read.
+        # Note how long the answer took, or by how much it is late: if the round waited
+        # for it in vain, until another is in time. Other late replies were not read.
         if now_ns <= round.deadline_ns:
             master.late_us = 0
         if round.verdict_code != VERDICT_OPEN:
@@ -85,7 +85,7 @@ cdef bint connection_is_subscribed(Connection self, bytes waiter) noexcept:
 
 
 cdef int connection_subscribe(Connection self, bytes waiter, int64_t now_ns) except -1:
-    # Once for each connection, when it first waits there.
+    # Subscribe once for each connection, when a caller first waits there.
     cdef bint reads = waiter.endswith(AS_READER)
     if connection_is_subscribed(self, waiter):
         return 0
@@ -96,7 +96,7 @@ cdef int connection_subscribe(Connection self, bytes waiter, int64_t now_ns) exc
 
 
 cdef bytes connection_turn_of(object channel, bytes text):
-    # Of readers, who have a channel of their own, the name of their queue here.
+    # Return whose turn it is; readers have a channel and a queue of their own.
     if type(channel) is not bytes or not (<bytes>channel).endswith(AS_READER):
         return text
     if text[:1] == b"~" or text[:1] == b"?":
@@ -262,8 +262,9 @@ cdef int connection_on_handshake_reply(
     connection_write(self, answer, <size_t>len(answer), now_ns)
     if self.handshake is not handshake:      # no memory for it
         return 0
-    # Anew for each answer: a client that blocks reads them in its calls alone, and each
-    # may take one more call. (Who waits for connections has a limit of its own.)
+    # It begins anew with each answer: a client that blocks reads them only in its
+    # calls, and each may take one more call. (Waits for connections have their own
+    # limit.)
     connection_give_up_at(self, now_ns + self.master.connect_timeout_ns)
     if handshake.is_done and self.node == NODE_MAP:
         return nodes_on_map(self, handshake, now_ns)
@@ -500,10 +501,10 @@ cdef int connection_on_redirect(
 
 
 cdef bint connection_may_ask(InFlightEntry entry, Round round) noexcept:
-    # In the middle of a move only what is there already: a key that were set at the
-    # target is not the slot's where the move is given up, and the target forgets that
-    # it takes the slot where it fails over. Nor does a script over several keys go
-    # there: it would find some of them on each side.
+    # In the middle of a move, return whether it asks only for what is there already. A
+    # key that is set at the target would not be the slot's if the move is given up, and
+    # the target forgets that it takes the slot if it fails over. Nor does a script over
+    # several keys go there: it would find some of them on each side.
     return round.kind != KIND_SEVERAL and (
         round.operation_code == OPERATION_EXTEND
         or round.operation_code == OPERATION_RELEASE

@@ -178,7 +178,7 @@ cdef int connection_review(
             )
             if None in (self.server_info.run_id, other.server_info.run_id):
                 refusal += " (or has a copy of its data: grant +info to tell)"
-        # Databases of one server, where a replaced library took them.
+        # They may be databases of one server, if a replaced library took them.
         elif other.master.server != self.master.server:    # else reported before
             found.append(
                 f"is the same server as {other.master.name}: "
@@ -198,7 +198,7 @@ cdef int connection_warn(Report report, list connections, list found) except -1:
 
 
 cdef list connection_warnings(list connections):
-    # Of the nodes of a cluster, which have one name, each once.
+    # Return each warning once: the nodes of a cluster have one name.
     cdef Connection connection
     cdef list found = []
     for connection in connections:

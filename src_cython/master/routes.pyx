@@ -49,7 +49,7 @@ routes_fill_crc()
 
 
 cdef int routes_tag_of(bytes key, const char **text, size_t *size) noexcept:
-    # What is hashed: what the first braces have between them, else the whole key, 0.
+    # Give what is hashed: the text between the first braces (1), else all of it (0).
     cdef const char *first
     cdef const char *last
     text[0] = PyBytes_AS_STRING(key)
@@ -78,15 +78,15 @@ cdef int routes_slot(bytes key) noexcept:
 
 
 cdef bytes routes_tagged(bytes name):
-    # In names of our own, as the scripts have it (_options/scripts).
+    # Put a tag into a name of our own, as the scripts do (_options/scripts).
     cdef const char *text
     cdef size_t size
     return name if routes_tag_of(name, &text, &size) else b"{" + name + b"}"
 
 
 cdef str routes_refusal(object name):
-    # Why a cluster cannot have this key, or these keys together; None: it can. Names of
-    # our own have the key between braces (_options/scripts), so as to be in its slot.
+    # Return why a cluster cannot have this key, or these keys together, or None. Names
+    # of our own have the key between braces, to be in its slot (_options/scripts).
     cdef const char *text
     cdef size_t size
     cdef tuple keys = name if type(name) is tuple else (name,)
@@ -107,8 +107,8 @@ cdef str routes_refusal(object name):
 
 
 cdef bytes routes_name(bytes name):
-    # Of a semaphore (`gpu#`) or a slot (`gpu#0`), whoever asks: all its slots are
-    # looked at together, so they get a tag. Other names stay as they are.
+    # A semaphore (`gpu#`) or a slot (`gpu#0`) gets a tag, whoever asks, because all its
+    # slots are looked at together. Other names stay as they are.
     cdef const char *text
     cdef size_t size
     cdef Py_ssize_t at = name.rfind(b"#")
@@ -168,8 +168,8 @@ cdef class Routes:
 
 
 cdef list routes_places(Routes self):
-    # To ask for the map. Its nodes come behind the configured ones, which may all be
-    # replaced some day; but where it was built anew, only those can lead back.
+    # Return where to ask for the map. Its nodes come behind the configured ones, which
+    # may all be replaced some day; but if it was built anew, only those can lead back.
     return self.seeds if self.former else self.seeds + self.addresses
 
 
@@ -180,7 +180,7 @@ cdef tuple routes_next_place(Routes self):
 
 
 cdef bint routes_needs(Routes self, int at) noexcept:
-    # Whether a connection has a use: that of the map, -1, or of a node.
+    # Return whether a connection has a use: that of the map, -1, or of a node.
     if at < 0:
         return self.is_stale
     return (self.asked >> at) & 1 or memchr(self.owner, at, HASH_SLOTS) != NULL
@@ -277,7 +277,7 @@ cdef str routes_take_map(Routes self, object reply, bytes host, bytes node_id):
 
 
 cdef bint routes_has(Routes self, list parts, set ids) except -1:
-    # Whether a map is one of this cluster.
+    # Return whether a map is one of this cluster.
     cdef int slot, had = 0, kept = 0
     if not self.known or 2 * len(self.known & ids) > len(self.known):
         return True
@@ -293,8 +293,9 @@ cdef bint routes_has(Routes self, list parts, set ids) except -1:
 cdef str routes_fault_of_node(
     Routes self, int at, bytes node_id, object reply, bytes host
 ):
-    # Of a node whose id is not known: its own map has to be of this cluster. The slots
-    # that it has there are its own: MOVED named one of them, which makes another tag.
+    # Return the fault of a node of unknown id: its own map has to be of this cluster.
+    # The slots that it has there are its own: MOVED named one of them, which makes
+    # another tag.
     cdef list parts = []
     fault = routes_read_map(self, reply, host, parts, set())
     if fault is None:
@@ -317,7 +318,7 @@ cdef int routes_forget(Routes self, int64_t until_ns) except -1:
 
 
 cdef void routes_doubt(Routes self) noexcept:
-    # Of a cluster that was built anew, the map is read before a node is asked.
+    # If the cluster was built anew, its map is read before a node is asked.
     if self.former:
         memset(self.owner, NO_NODE, HASH_SLOTS)
 
@@ -325,9 +326,9 @@ cdef void routes_doubt(Routes self) noexcept:
 cdef bint routes_are_strange_since(
     Routes self, bytes node_id, int64_t span_ns, int64_t heard_ns, int64_t now_ns
 ) except -1:
-    # Whether each place was asked, for longer than this, and none had a map of this
-    # cluster; `heard_ns` is when one of its nodes has answered last. Or this node is of
-    # the cluster before: its addresses are led back to it.
+    # Return whether each place was asked, for longer than this, and none had a map of
+    # this cluster; `heard_ns` is when one of its nodes has answered last. Or this node
+    # is of the cluster before: its addresses are led back to it.
     if self.strange_ns == 0:
         self.strange_ns, self.strange_turn = now_ns, self.turn
     return node_id in self.former or not (now_ns - self.strange_ns <= span_ns or (
@@ -337,7 +338,7 @@ cdef bint routes_are_strange_since(
 
 
 cdef int routes_number(Routes self, tuple place, list places) except -2:
-    # That of a node; a new one gets one that no place of these has. -1: there is none.
+    # Return a node's number; a new one gets one that no place has. -1: there is none.
     cdef int at
     if place in self.addresses:
         return self.addresses.index(place)
@@ -354,7 +355,7 @@ cdef int routes_number(Routes self, tuple place, list places) except -2:
 
 
 cdef bint routes_is_redirect(str error) except -1:
-    # Whether it is about where a key is; the last one of a script.
+    # Return whether the error is about where a key is; the last of these is a script's.
     return error.startswith(("MOVED ", "ASK ", "TRYAGAIN", "CLUSTERDOWN")) or (
         "non local key" in error
     )

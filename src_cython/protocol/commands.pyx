@@ -149,7 +149,7 @@ cdef inline Script scripts_of(Scripts self, int operation, int kind, int role):
 
 
 cdef tuple scripts_to_load(Scripts self):
-    # By each new connection.
+    # Return the scripts that each new connection loads.
     names = dict.fromkeys([row[3] for row in LISTED_ROWS] + ["write_fence"])
     return tuple([
         self.named[name] for name in names
@@ -229,8 +229,8 @@ cdef int command_script(
     Buffer *out, Script script, bint by_source, bytes resource, tuple keys, bytes token,
     int64_t ttl_ms, tuple more=None,
 ) except -1:
-    # Of one key, the resource, where `keys` is None; else of keys that check_keys has
-    # seen. EVAL, with the source, is the answer to NOSCRIPT: it runs the script and
+    # It is of one key, the resource, if `keys` is None; else of keys that check_keys
+    # has seen. EVAL, with the source, is the answer to NOSCRIPT: it runs the script and
     # loads it. ttl_ms is 0 where the script takes no ttl. `more` are arguments behind.
     cdef size_t count = 1 if keys is None else <size_t>len(keys)
     if more is None:
@@ -338,7 +338,7 @@ cdef int command_of_round(
 
 
 cdef bytes command_encode(tuple words):
-    # Any other command.
+    # Encode any other command.
     cdef Buffer out
     memset(&out, 0, sizeof(Buffer))
     try:
@@ -382,7 +382,7 @@ cdef tuple NATIVE_NAMES = (b"DELIFEQ", b"DELEX")      # in the order of the form
 
 
 cdef int native_form(object reply) except -1:
-    # Which of them a server has, from its answer to COMMAND INFO.
+    # Return which of them a server has, by its answer to COMMAND INFO.
     if type(reply) is list and len(reply) == len(NATIVE_NAMES):
         for place, name in enumerate(NATIVE_NAMES):
             command = reply[place]

@@ -31,10 +31,10 @@ cdef class ServerInfo:
     cdef readonly str role
     cdef readonly str mode             # standalone, cluster, sentinel
     cdef readonly str policy           # maxmemory-policy
-    # Of its settings, where it may be replaced (failover):
+    # These are its settings if it may be replaced (failover):
     cdef public bint keeps_promotion   # is it seen for as long as a quarantine?
-    # Replicas that have to stay; 0: none is counted; < 0: not told, so all that are
-    # there have to.
+    # So many replicas have to stay; 0: none is counted; < 0: their number is not known,
+    # so all that are there have to.
     cdef readonly int needed
     cdef readonly int64_t lag_s        # one that has sent nothing for longer is away
 
@@ -65,11 +65,11 @@ cdef class ServerInfo:
         return self.known_as(is_endpoint)
 
     cdef str known_as(self, bint is_endpoint):
-        # Of an endpoint what a promotion changes as well, for a server that is made a
-        # replica and a primary again has lost keys and keeps its run id: its second
-        # replication id. (Redis draws a new first one also where the first replica
-        # comes, or none has been there for repl-backlog-ttl; both clear the second one:
-        # replicationCron and masterTryPartialResync in replication.c.)
+        # For an endpoint, return its second replication id as well, which a promotion
+        # changes: a server that is made a replica and then a primary again has lost
+        # keys, and keeps its run id. (Redis draws a new first one also where the first
+        # replica comes, or none has been there for repl-backlog-ttl; both clear the
+        # second one: replicationCron and masterTryPartialResync in replication.c.)
         if self.run_id is None or not is_endpoint:
             return self.run_id
         promotion = self.fields.get("master_replid", "")
@@ -116,8 +116,8 @@ cdef class ServerInfo:
         return self.is_after(before, True)
 
     cdef bint is_after(self, str before, bint counts) except -1:
-        # Without `counts` its marker has the count, and is asked. The script `marker`
-        # has the same rule.
+        # Without `counts` its marker has the count, and the marker is asked. The script
+        # `marker` has the same rule.
         cdef str now = self.known_as(True)
         cdef int64_t spare = self.spare() if counts else NEVER_NS
         if before is None or now is None:
@@ -176,8 +176,8 @@ cdef class ServerClock:
             now_ns - sent_ns > <int64_t>CLOCK_NEAR_NS
         ):
             return False
-        # In C from here on: Python looks for signals where it multiplies integers of
-        # over 30 bits (longobject.c, SIGCHECK), and an exception in here is a lost
+        # The rest is in C: Python looks for signals when it multiplies integers of over
+        # 30 bits (longobject.c, SIGCHECK), and an exception in here is a lost
         # connection.
         try:
             now_s, now_us = int(reply[0]), int(reply[1])
@@ -298,16 +298,16 @@ def failover_of(config, ServerInfo server_info not None, int replicas=0):
 # a key would be set that does not count.
 
 
-# Texts in the errors of Redis 6.0 and later, and of Valkey: about a command as such
-# (the second inside of a script, before Redis 7.2), and about anything.
+# Errors of Redis 6.0 and later, and of Valkey, have these texts: about a command as
+# such (the second inside of a script, before Redis 7.2), and about anything.
 cdef tuple OF_COMMANDS = (
     "permissions to run the", "can't run this command",
 )
 cdef tuple OF_ALL = (
     "NOPERM", "ERR ACL failure in script", "user executing the script can't",
 )
-# About the state of a server (its codes stand in the middle of a script's error, before
-# Redis 7), or of a key.
+# These are about the state of a server, or of a key. (Before Redis 7 the codes are in
+# the middle of a script's error.)
 cdef tuple OF_STATE = (
     "BUSY", "LOADING", "MASTERDOWN", "MISCONF", "NOREPLICAS", "OOM", "READONLY",
     "stale replica", "CLUSTERDOWN", "cluster is down", "non local key", FOREIGN,
@@ -319,7 +319,7 @@ cdef bint text_has(str text, tuple parts):
 
 
 cdef bint text_forbids(str text):
-    # Whether an ACL has refused a command, or a command inside of a script.
+    # Return whether an ACL has refused a command, or a command inside of a script.
     return text_has(text, OF_ALL)
 
 
@@ -330,7 +330,7 @@ cdef bint text_is_for_good(str text):
 
 
 cdef bint text_is_of_command(str text):
-    # Whether an error refuses a command, whatever its keys are and for good.
+    # Return whether an error refuses a command for good, whatever its keys are.
     return text_has(text, OF_COMMANDS) if text_forbids(text) else (
         not text_has(text, OF_STATE)
     )
@@ -448,7 +448,7 @@ cdef str OTHER_CLUSTER = (
     "is a node of another cluster by now, or has lost its own (nodes.conf)"
 )
 cdef set CODES_OF_NOW = {"BUSY", "CLUSTERDOWN", "LOADING"}
-# To HELLO: not now, or not you. (NOPERM to it forbids HELLO alone.)
+# They refuse HELLO to this client, or to all for now. (NOPERM forbids only HELLO.)
 cdef set CODES_OF_HELLO = CODES_OF_NOW | {"MASTERDOWN", "NOAUTH", "WRONGPASS", "DENIED"}
 
 
@@ -460,27 +460,27 @@ cdef dict LOGIN_REMEDIES = {      # by code; to a HELLO, NOAUTH has 200 characte
 
 
 cdef bint text_is_of_now(str text) except -1:
-    # Of an error: the server refuses everything, for a while.
+    # Return whether by this error the server refuses everything for a while.
     return text.partition(" ")[0] in CODES_OF_NOW
 
 
 cdef bint text_is_passing(str text) except -1:
-    # Of an error: a slot is being moved, or a primary replaced.
+    # Return whether by this error a slot is being moved, or a primary replaced.
     return text.startswith(("ASK ", "MOVED ")) or text_is_of_replica(text) or (
         text_has(text, ("TRYAGAIN", "CLUSTERDOWN", "cluster is down", "NOREPLICAS"))
     )
 
 
 cdef bint text_is_of_replica(str text) except -1:
-    # Of an error: the primary is another server by now.
+    # Return whether by this error the primary is another server by now.
     return text.partition(" ")[0] in ("READONLY", "MASTERDOWN") or (
         "-READONLY" in text      # of a script, before Redis 7
     )
 
 
 cdef bint hello_is_missing(str text, bint has_password) except -1:
-    # By its code, for each proxy has words of its own. NOAUTH of a HELLO that carries
-    # the password: so it was not understood.
+    # The code decides, because each proxy has words of its own. NOAUTH for a HELLO that
+    # has the password shows that it was not understood.
     cdef str code = text.partition(" ")[0]
     if code == "NOAUTH" and has_password:
         return True
@@ -792,13 +792,13 @@ cdef class Handshake:
         return self._ask(*commands)
 
     def _ask(self, *commands):
-        # Of each: its name, whether its failure ends the handshake, and its words.
+        # Each has a name, whether its failure ends the handshake, and its words.
         self.awaited = [(name, is_required) for name, is_required, _ in commands]
         return b"".join([command_encode(words) for _, _, words in commands])
 
 
 cdef int64_t client_id_of(object hello) except -1:
-    # From the reply to HELLO: a map, or in RESP2 a list of its names and values.
+    # Return the id that HELLO replies in a map, or in RESP2 in a list of its items.
     if type(hello) is list:
         pairs = zip(hello[::2], hello[1::2])
         hello = {name: value for name, value in pairs if type(name) is bytes}

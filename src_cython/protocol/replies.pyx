@@ -51,8 +51,8 @@ cdef struct ReplyScan:       # where the scan for their headers is
 
 
 cdef bint reply_is_giant(ReplyScan *scan, const char *data, size_t size) noexcept:
-    # Whether an array or a map of a million elements is announced: no reply to our
-    # commands is one. hiredis makes the whole list at once: of 10^9 elements it has
+    # Return whether an array or a map of a million elements is announced: no reply to
+    # our commands is one. hiredis makes the whole list at once: of 10^9 elements it has
     # 8 GB, which takes seconds to give back. Bulk strings are skipped: a push has the
     # name of a resource, which may contain what looks like a header.
     cdef size_t i = 0, skipped
@@ -138,7 +138,7 @@ cdef class Incoming:
 
 
 cdef bint reply_feed(Incoming self, bytes data, bint counts) except -1:
-    # Whether the replies that begin in these bytes can be ours.
+    # Return whether the replies that begin in these bytes can be ours.
     cdef size_t size = <size_t>PyBytes_GET_SIZE(data)
     if reply_is_giant(&self.scan, PyBytes_AS_STRING(data), size):
         return False

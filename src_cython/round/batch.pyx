@@ -71,8 +71,8 @@ cdef Round batch_next(Batch self):
 
 
 cdef bint batch_on_finished(Batch self, Round round) noexcept:
-    # Whether the next ones are to be submitted. Not one by one: commands that are
-    # queued together are sent in one write.
+    # Return whether the next ones are to be submitted. They are not submitted one by
+    # one, because commands that are queued together are sent in one write.
     self.under_way -= 1
     self.bytes_under_way -= round_size(round)
     if round.verdict_code < VERDICT_UNREACHABLE:
@@ -83,8 +83,8 @@ cdef bint batch_on_finished(Batch self, Round round) noexcept:
 
 
 cdef bint batch_is_given_up(Batch self) noexcept:
-    # Whether no more of it is sent. The shards of a cluster fail each on its own: if
-    # one lock was answered, the others are tried, but for a mistake of the caller.
+    # Return whether no more of it is sent. Each shard of a cluster fails on its own: if
+    # one lock was answered, others are tried, but for a mistake of the caller.
     return self.is_withdrawn or (
         self.failure is not None and (not self.is_answered or self.failure.is_withheld)
         and self.failure.operation_code == OPERATION_ACQUIRE

@@ -63,7 +63,7 @@ cdef tuple fencing_proposal(Fencing self):
 cdef void fencing_on_granted(
     Round round, int master, bint is_written, object reply
 ) noexcept:
-    # Before its vote: the reply of a script, at a gate or not, or to the second write.
+    # Take the number before the vote: from a script's reply, or after the second write.
     cdef Fencing self = round.fencing
     if is_written:
         self.known[master] = self.fence
@@ -72,13 +72,13 @@ cdef void fencing_on_granted(
 
 
 cdef bint fencing_is_short(Round round, int master) noexcept:
-    # Whether the master has granted a round that is open, under less than its number.
+    # Return whether the master has granted an open round under less than its number.
     cdef Fencing self = round.fencing
     return round.verdict_code == VERDICT_OPEN and 0 < self.known[master] < self.fence
 
 
 cdef bint fencing_begins(Round round) except -1:
-    # Whether a second write begins, now that a quorum has granted.
+    # Return whether a second write begins, now that a quorum has granted.
     cdef Fencing self = round.fencing
     cdef uint64_t having = 0
     cdef int i, count = round.electorate.count
@@ -96,7 +96,7 @@ cdef bint fencing_begins(Round round) except -1:
 
 
 cdef int fencing_report(Round round) except -1:
-    # To the engine, which has it sent behind the replies of this step.
+    # Report it to the engine, which sends the number behind the replies of this step.
     if round.closed_list is not None and not round.fencing.is_reported:
         round.fencing.is_reported = True
         round.closed_list.append(round)

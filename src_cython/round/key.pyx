@@ -125,8 +125,8 @@ cdef int slots_take(Slots self, int slot, int64_t until_ns) except -1:
 
 
 cdef int slots_learn(Slots self, Round look, int64_t now_ns) except -1:
-    # What the masters have seen: a slot that a quorum could grant is worth a try; first
-    # the one that fewest have, the last in `free`, whatever was known before.
+    # Learn what the masters have seen: a slot that a quorum could grant is worth a try,
+    # whatever was known before. That which fewest have comes first, the last in `free`.
     cdef int slot, i
     cdef uint64_t taken
     cdef list free = []
@@ -163,7 +163,7 @@ cdef inline bint round_wants_slot(Round self) noexcept:
 
 
 cdef inline bint round_may_have_slot(Round self, int slot) noexcept:
-    # Whether its caller asks for a semaphore of so many; or for a lock, of none.
+    # Return whether its caller asks for a semaphore of so many; 0: for a lock.
     return slot < self.permits and (slot < 0) == (self.permits == 0)
 
 
@@ -172,7 +172,7 @@ cdef bytes slot_key(bytes name, int slot):
 
 
 cdef bytes slots_name(bytes key):
-    # That of the semaphore whose slot has this key.
+    # Return the name of the semaphore whose slot has this key.
     return key[:key.rfind(b"#") + 1]
 
 

@@ -20,7 +20,7 @@
 # The round that gave it away holds nothing any more, and a token that no key has.
 
 cdef bint round_is_plain(Round grant) noexcept:
-    # Whether nothing but the lease that is released has what this was granted.
+    # Return whether only the lease that is released has what this was granted.
     return not (
         grant.verdict_code != VERDICT_WON or not grant.is_opened or grant.is_shown
         or grant.is_released_twice or grant.lease_state is not None or grant.extensions
@@ -30,7 +30,7 @@ cdef bint round_is_plain(Round grant) noexcept:
 
 
 cdef bint round_may_be_given(Round grant, Round next, int64_t now_ns) noexcept:
-    # Whether it serves the caller of the other as well as a round would.
+    # Return whether it serves the caller of the other as well as a round would.
     cdef Terms terms = next.terms
     return not (
         next.is_opened or next.is_finished or next.fencing is not None
@@ -44,7 +44,7 @@ cdef bint round_may_be_given(Round grant, Round next, int64_t now_ns) noexcept:
 
 
 cdef inline int64_t round_validity_at_worst_ns(Terms terms) noexcept:
-    # Of a round that used its whole timeout.
+    # Return the validity of a round that used its whole timeout.
     return terms.ttl_ms * NS_PER_MS - terms.drift_ns - terms.timeout_ns
 
 

@@ -254,7 +254,7 @@ cdef Round round_new(
     int operation, bytes resource, bytes token, Terms terms, Electorate electorate,
     Round made=None,
 ):
-    # As Round(...), of arguments that are checked; of one that was made before.
+    # Make a round of arguments that are checked, or fill the one that was made.
     cdef Round self = Round.__new__(Round) if made is None else made
     self.answered_us = self.few_us
     if electorate.count > FEW_MASTERS:
@@ -272,14 +272,14 @@ cdef Round round_new(
 
 
 cdef void round_set_kind(Round self, int kind, tuple keys, int permits) noexcept:
-    # Of all of several keys; of any slot of a semaphore; or of a reader.
+    # Set the kind: all of several keys, any slot of a semaphore, or a reader.
     self.kind = kind
     self.keys = keys
     self.permits = permits
 
 
 cdef Round round_from(Round origin, int operation, Terms terms):
-    # Of the same keys, and token.
+    # Make a round of the same keys and token.
     cdef Round self = round_new(
         operation, origin.resource, origin.token, terms, origin.electorate
     )
@@ -299,8 +299,8 @@ cdef Round round_new_extension(Round lease, Terms terms):
 
 
 cdef Round round_new_release(Round lease, Terms terms, uint64_t masters):
-    # Of two, by two threads or after one that was unconfirmed, either may be sent late:
-    # from the second on it is not handed on. Before the token is read.
+    # If a lease is released twice (by two threads, or after an unconfirmed one), either
+    # may be sent late: it is not handed on any more. The token is read later.
     cdef Round self
     lease.is_released_twice = lease.is_released
     lease.is_released = True
@@ -312,7 +312,7 @@ cdef Round round_new_release(Round lease, Terms terms, uint64_t masters):
 
 
 cdef Round round_of_place(Round several, bytes key, Turn turn):
-    # Which waits for one of its keys; of a kind that nothing is handed on to.
+    # Make one that waits for one of its keys, and to which nothing is handed on.
     cdef Round self = round_new(
         OPERATION_ACQUIRE, key, several.token, several.terms, several.electorate
     )
@@ -324,7 +324,7 @@ cdef Round round_of_place(Round several, bytes key, Turn turn):
 cdef void round_set_caller(
     Round self, int attempt, int64_t began_ns, int64_t left_ns
 ) noexcept:
-    # Which of its tries it is; how much is left of its timeout.
+    # Note which of its caller's tries it is, and how much is left of the timeout.
     self.attempt = attempt
     self.began_ns = began_ns
     self.left_ns = left_ns
@@ -346,7 +346,7 @@ cdef void round_set_gate(Round self, int gate, int our_entry) noexcept:
 cdef int round_on_adopted(
     Round self, bytes token, int64_t fence, int64_t now_ns
 ) except -1:
-    # Another process took it, under this token as it is, and perhaps everywhere.
+    # Another process took it, under this token as it is; all masters may have it.
     if fence:
         self.fencing = fencing_new(self.electorate.count, 0, 0)
         self.fencing.fence = fence
@@ -391,7 +391,7 @@ cdef int round_check_master(Round self, int master) except -1:
 
 
 cdef size_t round_size(Round self) noexcept:
-    # Bytes of its keys and its token.
+    # Return the bytes of its keys and its token.
     cdef size_t size = <size_t>PyBytes_GET_SIZE(self.token)
     if self.keys is None:
         return size + <size_t>PyBytes_GET_SIZE(self.resource)
@@ -476,13 +476,13 @@ cdef int round_send(
 
 
 cdef int round_send_again(Round self, list to_send, uint64_t masters) except -1:
-    # With its number (fencing).
+    # The round is sent again with its number (fencing).
     to_send.append(self)
     self.asked = masters
 
 
 cdef inline bint round_is_given_up(Round self) noexcept:
-    # Whether its caller has left since it was left to be sent.
+    # Return whether its caller has left since it was left to be sent.
     return not round_is_release(self) and (
         self.verdict_code != VERDICT_OPEN or self.is_rolled_back
     )
@@ -544,9 +544,9 @@ cdef int round_on_vote(
 
 
 cdef int round_await_fence(Round self, int64_t now_ns) except -1:
-    # Those that granted it under a lower number are PENDING again until they have its
-    # own: for as long again. A single try ends in two round timeouts, with its wait for
-    # connections.
+    # Masters that granted it under a lower number are PENDING again until they have its
+    # own. They get as long again. A single try ends in two round timeouts, with its
+    # wait for connections.
     cdef int64_t until_ns = self.deadline_ns + now_ns - self.opened_ns
     cdef int i
     for i in range(self.electorate.count):
@@ -574,17 +574,17 @@ cdef void round_on_repeated(Round self) noexcept:
 
 
 cdef inline bint round_is_release(Round self) noexcept:
-    # Whether it ends a lease: it is sent whatever becomes of its caller and engine.
+    # Return whether it ends a lease, and is sent whatever becomes of caller and engine.
     return self.operation_code == OPERATION_RELEASE or (
         self.operation_code == OPERATION_EXTEND and self.is_released
     )
 
 
 cdef bint round_may_repeat(Round self) noexcept:
-    # Whether the command may be sent to a master once more. An ACQUIRE only before its
-    # roll-back, or the release of its lease: behind those it would leave keys behind.
-    # An EXTEND only while its caller waits for it; one that has won also later, for a
-    # slow minority, but never behind a later one, which it would undercut if its ttl is
+    # Return whether the command may be sent to a master once more. An ACQUIRE may
+    # before its roll-back, or the release of its lease; later it would leave keys. An
+    # EXTEND may while its caller waits for it; one that has won also later, for a slow
+    # minority, but never behind a later one, which it would undercut if its ttl is
     # shorter. Never behind the SET of the next use of its token.
     if round_is_behind_next(self) or round_is_of_released(self):
         return False
@@ -598,8 +598,8 @@ cdef bint round_may_repeat(Round self) noexcept:
 
 
 cdef inline bint round_is_of_released(Round self) noexcept:
-    # Whether it is an EXTEND of a lease whose release was made: its RELEASE may have
-    # been sent, and this must not come behind it.
+    # Return whether it is an EXTEND of a lease whose release was made: its RELEASE may
+    # have been sent, and this must not come behind it.
     return (
         self.operation_code == OPERATION_EXTEND and self.origin is not None
         and self.origin.is_released
@@ -721,7 +721,7 @@ cdef void round_hand_on(Round grant, Round next, int64_t now_ns) noexcept:
 
 
 cdef void round_end_here(Round self, int64_t now_ns) noexcept:
-    # Won, and no master was asked.
+    # End it as won, without asking a master.
     if self.operation_code == OPERATION_RELEASE:
         self.may_hold = 0
     self.is_submitted = self.is_finished = True
@@ -796,7 +796,7 @@ cdef void round_give_way(Round self) noexcept:
 
 
 cdef int round_wanted(Round self) noexcept:
-    # How many more masters have to answer, at the least, before it can close. A look
+    # Return how many more masters have to answer, at least, before it can close. A look
     # at a semaphore is a hint, and closes with a quorum.
     if self.needs_all or self.permits == 0 and (
         operation_is(self.operation_code, OPERATION_NEEDS_ALL)
@@ -806,9 +806,9 @@ cdef int round_wanted(Round self) noexcept:
 
 
 cdef bint round_confirm(Round self, int64_t now_ns) noexcept:
-    # Whether a round that was won is too late by now: checked again at the return to
-    # its caller, which withdraws it then. A release has no validity, and counts
-    # whenever it is confirmed.
+    # Return whether a round that was won is too late by now. It is checked again at the
+    # return to its caller, which withdraws it then. A release has no validity, and
+    # counts whenever it is confirmed.
     if self.verdict_code != VERDICT_WON or (
         not operation_is(self.operation_code, OPERATION_GIVES_TTL)
     ):

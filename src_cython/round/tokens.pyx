@@ -116,7 +116,7 @@ cdef int token_uses_hold(Round round, int64_t began_ns) except -1:
 
 
 cdef bint round_is_beside_lease(Round acquire, int64_t now_ns) noexcept:
-    # Whether a lease of before, with the same token, may have one of its keys.
+    # Return whether an earlier lease with the same token may have one of its keys.
     cdef TokenUse use
     for use in acquire.token_uses or ():
         if use.open is acquire and now_ns < use.until_ns:
@@ -125,7 +125,7 @@ cdef bint round_is_beside_lease(Round acquire, int64_t now_ns) noexcept:
 
 
 cdef bint round_is_overused(Round self) noexcept:
-    # Whether one of its keys was granted again under its token: nothing of it is sent.
+    # Return whether one of its keys was granted again under its token; it is not sent.
     for use in self.token_uses or ():
         if (<TokenUse>use).is_over:
             return True

@@ -270,7 +270,7 @@ cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except 
 
 
 cdef int gate_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
-    # Of all callers: close(), a fork, the end of the loop or the interpreter.
+    # End all waits: at close(), a fork, the end of the loop or the interpreter.
     cdef WaitQueue queue
     cdef Round round
     for queue in list(self.queues.by_resource.values()):
@@ -284,7 +284,7 @@ cdef int gate_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
 
 
 cdef int gate_leave_if_empty(Engine self, WaitQueue queue, int64_t now_ns) except -1:
-    # At once: where nobody waits in here, no thread may come that waits for the time.
+    # Leave at once: if nobody waits here, perhaps no thread comes that waits.
     if queue.rounds:
         return gate_set_due(self, queue, now_ns + SOON_NS)
     gate_on_queue(self, queue, EVENT_EMPTY, now_ns)
@@ -395,7 +395,7 @@ cdef bytes MOVING = b"4"
 
 
 cdef inline bint gate_may_mark(Engine self, int gate, bytes resource) noexcept:
-    # Of two masters none is slower than a quorum. Who waits for many is in no hurry.
+    # Of two, none is slower than a quorum. A caller that waits for many has no hurry.
     return (
         gate_connection(self, gate, resource).slowness.is_slow and self.gate_count > 2
         and len(self.queues.by_resource) <= MARKED_MOST
@@ -469,7 +469,7 @@ cdef int gate_ask_in_stay(Engine self, WaitQueue queue, int64_t now_ns) except -
 
 
 cdef WaitQueue gate_end_stay(Engine self, Round release, int64_t now_ns):
-    # Before a release that is sent: those who came in the stay enter the queue there.
+    # Before a release is sent, callers that came in the stay enter the queue there.
     cdef WaitQueue queue = self.queues.by_resource.get(round_entry(release))
     if queue is not None and queue.stay_until_ns != 0:
         queue.stay_until_ns = 0
@@ -499,7 +499,7 @@ cdef tuple gate_question_arguments(
 cdef int gate_take_answer(
     Engine self, WaitQueue queue, int64_t number, int gate, list answer, int64_t now_ns
 ) except -1:
-    # Whose turn it is in one queue; its first, when it was asked, had this number.
+    # Take whose turn it is in one queue; its first, when it was asked, had this number.
     cdef int64_t left_ms
     cdef Round head
     whose, left, place, count = answer
@@ -526,8 +526,8 @@ cdef int gate_take_answer(
         head.turn.is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
     if gate_is_left_free(queue, whose, left_ms, now_ns):
-        # As if there were no queue: the gate is sent a SET, as each master is, for its
-        # script would refuse. Our entry stays there meanwhile.
+        # Try as if there were no queue: the gate is sent a SET, as each master is,
+        # because its script would refuse. Our entry stays there meanwhile.
         gate_try(self, queue, now_ns)
         round_set_gate(head, -1, OUR_ENTRY_AS_IS)
         return 0
@@ -540,7 +540,7 @@ cdef int64_t gate_again_ns(
     Engine self, WaitQueue queue, int whose, int64_t left_ms, object count,
     int64_t now_ns,
 ) except -1:
-    # In how long to ask again. A key that is free is another's that was notified, or a
+    # Return in how long to ask again. A free key is another's that was notified, or a
     # hundred were dropped; else those before us, if they are there, come first.
     cdef Round head = wait_queue_head(queue)
     cdef int64_t queues = len(self.queues.by_resource)
@@ -566,9 +566,10 @@ cdef int64_t gate_again_ns(
 cdef bint gate_is_left_free(
     WaitQueue queue, int whose, int64_t left_ms, int64_t now_ns
 ) noexcept:
-    # Whether those before us leave a free key alone. One that is there takes it in less
-    # than a second, and a release notifies it. So it counts only where a second lies
-    # between two questions that found nobody notified, and none in between found a key.
+    # Return whether those before us leave a free key alone. One that is there takes it
+    # in less than a second, and a release notifies it. So it counts only if a second
+    # lies between two questions that found nobody notified, and none between found a
+    # key.
     if left_ms != -2:
         queue.free_ns = 0
     elif whose != TURN_OTHER:
@@ -578,9 +579,9 @@ cdef bint gate_is_left_free(
 
 
 cdef int64_t gate_first_slot_ns(WaitQueue queue, object first_ms) except -1:
-    # In how long the first slot has expired. Nobody notifies the first of the queue of
-    # that, so each one of it asks then, shortly behind each other, and the gate does.
-    # Of a rate all expire, one by one, and each waiter asks for its own.
+    # Return in how long the first slot has expired. Nobody notifies the first of the
+    # queue of that, so each one of it asks then, shortly behind each other, and the
+    # gate does. Of a rate all expire, one by one, and each waiter asks for its own.
     cdef int64_t left_ms = min(max(<object>first_ms, 0), 1_000_000)
     if left_ms == 0 or queue.place > PLACES_MOST or (
         wait_queue_head(queue).terms.is_of_rate
@@ -592,7 +593,7 @@ cdef int64_t gate_first_slot_ns(WaitQueue queue, object first_ms) except -1:
 cdef int gate_on_queue_refused(
     Engine self, WaitQueue queue, Round ask, int64_t now_ns
 ) except -1:
-    # By an ACL, or the queue's key is of another type: its callers poll.
+    # An ACL forbids it, or the queue's key is of another type: its callers poll.
     cdef Connection connection = gate_connection(self, ask.gate, queue.resource)
     text = ask.details[ask.gate]
     if text_is_for_good(text):

@@ -25,7 +25,7 @@
 #
 # While a key is idle, recalls have to be read: by an event loop, or a thread (`watch`).
 
-# In front of a key, in a message of a gate. No resource has such a name.
+# This is in front of a key in a message of a gate. No resource has such a name.
 cdef bytes RECALL = b"!fastredlock:"
 
 
@@ -52,7 +52,7 @@ cdef class IdleKeys:
 
 
 cdef int idle_forget(IdleKeys self) except -1:
-    # In a forked child.
+    # Forget all in a forked child.
     self.keys = {}
     self.watcher = None
 
@@ -76,7 +76,7 @@ cdef IdleKey idle_new(Round grant):
 
 
 cdef int64_t idle_until_ns(Round grant, int64_t now_ns) noexcept:
-    # How long what this was granted may be idle: as long as it lingers, and as a caller
+    # Return until when this grant may be idle: as long as it lingers, and as a caller
     # with its terms is served as well as by a round. 0: not at all.
     cdef Terms terms = grant.terms
     cdef int64_t until_ns = min(now_ns + terms.idle_ns, (
@@ -88,7 +88,7 @@ cdef int64_t idle_until_ns(Round grant, int64_t now_ns) noexcept:
 cdef void idle_fill(
     IdleKey self, Round grant, int64_t until_ns, int64_t now_ns
 ) noexcept:
-    # All at once, and nothing that can fail.
+    # Fill it at once, with nothing that can fail.
     round_hand_on(grant, self.round, now_ns)
     round_finish(self.round)
     self.until_ns = until_ns
@@ -96,8 +96,8 @@ cdef void idle_fill(
 
 
 cdef bint idle_begin(Engine self, Round release, int64_t now_ns) except -1:
-    # Whether the key of what is released becomes idle. This may be outside of a pass:
-    # from the last look on nothing can fail or run a finalizer. Mostly the place
+    # Return whether the key of what is released becomes idle. This may be outside of a
+    # pass: from the last look on nothing can fail or run a finalizer. Mostly the place
     # is there.
     cdef Round grant = release.origin
     cdef IdleKey idle
@@ -146,8 +146,8 @@ cdef bint idle_is_allowed(Engine self, Round grant, int64_t now_ns) except -1:
 
 
 cdef bint idle_is_watched(Engine self) except -1:
-    # Whether recalls are read by now. A thread that is only started here may find one
-    # that came before, while the lease was held: the next key lingers.
+    # Return whether recalls are read by now. A thread that is only started here may
+    # find one that came before, while the lease was held: the next key lingers.
     if self.idle.watcher is not None or self.idle.watch is None or is_exiting:
         return self.idle.watcher is not None
     self.idle.watcher = True
@@ -162,7 +162,7 @@ cdef bint idle_is_watched(Engine self) except -1:
 
 
 cdef bint idle_take(Engine self, Round next, int64_t now_ns) noexcept:
-    # Whether this acquire has a key that was idle here: it is won.
+    # Return whether this acquire has a key that was idle here: it is won.
     cdef IdleKey idle = self.idle.keys.get(next.resource)
     if idle is None or not idle.is_idle or now_ns >= idle.until_ns or (
         self.is_closed or is_exiting or self.generation != current_generation
@@ -178,7 +178,7 @@ cdef bint idle_take(Engine self, Round next, int64_t now_ns) noexcept:
 
 
 cdef int idle_end(Engine self, IdleKey idle, int64_t now_ns) except -1:
-    # By source: nobody may read NOSCRIPT.
+    # It is sent by source, because perhaps nobody reads NOSCRIPT.
     cdef Round release
     if not idle.is_idle:
         return 0
@@ -206,7 +206,7 @@ cdef int idle_check(Engine self, int64_t now_ns) except -1:
 
 
 cdef int idle_replace(Engine self, object work, int64_t now_ns) except -1:
-    # Before an acquire is sent for what is idle here.
+    # End the idle keys of an acquire before it is sent.
     cdef Round round
     for round in (<Batch>work).rounds if type(work) is Batch else (work,):
         if round.operation_code == OPERATION_ACQUIRE:

@@ -187,7 +187,7 @@ cdef inline bint wait_queue_is_trying(WaitQueue self) noexcept:
 
 
 cdef inline bint wait_queue_is_known(WaitQueue self) noexcept:
-    # Whether the gate has our entry for the first here, and none of ours is tried.
+    # Return whether the gate has our first's entry, and none of ours is tried.
     return QUEUE_ASKED <= self.state <= QUEUE_FIRST
 
 
@@ -249,7 +249,7 @@ cdef int wait_queue_close(WaitQueue self, Round round) noexcept:
     if round.verdict_code != VERDICT_WON:
         return wait_queue_on(self, EVENT_LOST)
     if round.turn.gate_reply == GATE_TAKEN or round.gate < 0:
-        # By a quorum without it, or out of turn: we are queued.
+        # It was won by a quorum without the gate, or out of turn: we are queued.
         return wait_queue_on(self, EVENT_WON_BESIDE)
     return wait_queue_on(self, EVENT_WON if round.turn.next_number else EVENT_WON_LAST)
 
@@ -265,7 +265,7 @@ cdef Round wait_queue_behind(WaitQueue self, Round round):
 
 
 cdef inline int64_t wait_queue_number(WaitQueue self) noexcept:
-    # That of the first here; 0: there is none.
+    # Return the number of the first here; 0: there is none.
     return (<Round>self.rounds[0]).turn.number if self.rounds else 0
 
 
@@ -320,7 +320,7 @@ cdef bytes wait_queues_waiter(WaitQueues self, bytes entry):
 
 
 cdef bint wait_queues_are_until(dict until_ns, object key, int64_t now_ns) except -1:
-    # Whether a time that is kept for a resource, or a slot, is still to come.
+    # Return whether a time that is kept for a resource, or a slot, is still to come.
     if not until_ns:
         return False
     at_ns = until_ns.get(key)
@@ -345,7 +345,7 @@ cdef uint64_t wait_queues_moved(dict moved, bytes resource, int64_t now_ns) noex
 cdef int wait_queues_on_moved(
     WaitQueues self, bytes resource, int gate, int64_t until_ns, int64_t now_ns
 ) except -1:
-    # Of several the first to end ends all: they are asked again.
+    # If there are several, the first to end ends all: they are asked again.
     cdef uint64_t bit = <uint64_t>1 << gate
     cdef uint64_t others = wait_queues_moved(self.moved, resource, now_ns) & ~bit
     if others:
@@ -446,7 +446,7 @@ cdef Turn turn_new(
 
 
 cdef bint turn_is_paused(Turn self) noexcept:
-    # Whether it waits for a while, or for a release, and is given no turn by its gate.
+    # Return whether it waits for a time, or a release, and gets no turn from its gate.
     return self.is_kept and self.pause_ns > 0
 
 
@@ -455,17 +455,17 @@ cdef int64_t round_last_ns(Terms terms, int64_t round_trip_ns) noexcept:
 
 
 cdef bytes turn_waited_us(int64_t since_ns, int64_t now_ns):
-    # For how long a caller has waited, as an argument of a script.
+    # Return for how long a caller has waited, as an argument of a script.
     return decimal_bytes(max(<int64_t>0, (now_ns - since_ns) // 1000))
 
 
 cdef bytes round_ttl(Round self):
-    # In ms, as an argument of a script; 0: the key does not expire.
+    # Return its ttl in ms, as an argument of a script; 0: the key does not expire.
     return decimal_bytes(self.terms.ttl_ms if self.terms.has_expiry else 0)
 
 
 cdef Turn turn_of_first_try(Round round):
-    # Of a reader's that has not waited: its gate refuses it where somebody waits.
+    # Make that of a reader that has not waited: it is refused if somebody waits.
     cdef Turn self = turn_new(0, False, 0)
     self.is_open = self.is_probe = True
     self.arguments = (round_ttl(round), b"", b"0", b"-1")
@@ -475,7 +475,7 @@ cdef Turn turn_of_first_try(Round round):
 cdef int turn_set_arguments(
     Turn self, Round round, Round next, bytes waiter, int64_t now_ns
 ) except -1:
-    # Those of take_turn behind the token. The next of the queue takes our place there.
+    # Set those of take_turn behind the token. The next here takes our place there.
     self.arguments = (
         round_ttl(round),
         waiter,
@@ -487,8 +487,8 @@ cdef int turn_set_arguments(
 
 
 cdef void round_on_gate_reply(Round self, int reply) noexcept:
-    # What the gate replies to one that waits in turn, beside its vote; perhaps behind
-    # the verdict.
+    # Take the gate's reply to a round that waits in turn, beside its vote; it may come
+    # behind the verdict.
     cdef Turn turn = self.turn
     turn.gate_reply = reply
     if reply == GATE_SET_FIRST and turn.queue is not None and turn.next_number and (
@@ -499,5 +499,5 @@ cdef void round_on_gate_reply(Round self, int reply) noexcept:
 
 
 cdef bint round_is_refused(Round self) noexcept:
-    # Whether the gate has refused it: somebody waits longer.
+    # Return whether the gate has refused it: somebody waits longer.
     return self.turn is not None and self.turn.gate_reply == GATE_REFUSED

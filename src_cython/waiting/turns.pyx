@@ -10,12 +10,12 @@ cdef enum:
 
 
 cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
-    # Whether its caller waits for more: it was repeated at one master, which did not
-    # know its script, or whose connection was cut. The others will hardly be better
+    # Return whether its caller waits for more: it was repeated at one master, which did
+    # not know its script, or whose connection was cut. The others will hardly be better
     # off, and to a master that is not read nothing is sent again. They have twice as
     # long again as the quorum, so a frozen one keeps nobody waiting; one that connects
-    # again, as long as the round. A close() waits for the replies itself.
-    # Those released natively are a quorum before the gate replies that its scripts were
+    # again, as long as the round. A close() waits for the replies itself. Those
+    # released natively are a quorum before the gate replies that its scripts were
     # flushed, or that somebody waits. A caller that then rests never reads this: so it
     # waits for its gate. Where that one is late, the script is sent unasked, and for a
     # while no release asks or waits.
@@ -54,9 +54,9 @@ cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
 
 
 cdef bint turns_hold_reader(Engine self, Round round, int64_t now_ns) except -1:
-    # Whether one that a quorum let in waits for its gate, which may know of somebody
-    # that waits: then it gives way, or readers that only try would starve a writer. A
-    # late gate is not waited for, as by a release.
+    # Return whether a round that a quorum let in waits for its gate, which may know of
+    # somebody that waits. Then it gives way, or readers that only try would starve a
+    # writer. A late gate is not waited for, as by a release.
     cdef Connection gate
     cdef int64_t until_ns
     if round.operation_code != OPERATION_ACQUIRE or round.gate < 0 or (
@@ -85,8 +85,8 @@ cdef bint turns_hold_reader(Engine self, Round round, int64_t now_ns) except -1:
 cdef int turns_notify(
     Engine self, Round release, int gate, int64_t now_ns
 ) except -1:
-    # By its script, behind a release that has notified nobody there. Nobody waits for
-    # the reply: so by source.
+    # Notify by the gate's script, behind a release that has notified nobody there.
+    # Nobody waits for the reply, so it is sent by source.
     cdef Round notifying
     release.our_entry = OUR_ENTRY_LEAVES
     if gate_connection(self, gate, release.resource).state_code != MASTER_READY:
@@ -202,9 +202,9 @@ cdef int turns_open_slot(
 
 
 cdef int turns_take_moved(Engine self, Master master, int64_t now_ns) except -1:
-    # By scripts of the gate that have set or released a key there. The next gate
-    # notifies who waits for a release; not under a token that the caller may use again
-    # by now.
+    # Take the queues that have moved, by replies of scripts that have set or released a
+    # key at the gate. The next gate notifies callers that wait for a release, but not
+    # under a token that the caller may use again by now.
     cdef Round round
     cdef int gate
     for round in master_take_moved(master):
@@ -255,7 +255,7 @@ cdef bint turns_is_called(Engine self, bytes push, int64_t now_ns) except -1:
 
 
 cdef int turns_before_release(Engine self, Round release, int64_t now_ns) except -1:
-    # Those who came in a stay enter the queue. Where our first waits longest of all, it
+    # Callers that came in a stay enter the queue. If our first waits longest of all, it
     # is opened: it follows this release in the same write. Else the gate notifies.
     cdef WaitQueue queue
     if release.keys is None and self.queues.by_resource:
@@ -304,7 +304,7 @@ cdef int turns_start_reader(Engine self, Round round, int64_t now_ns) except -1:
 
 
 cdef bint turns_wait(Engine self, Round round, int64_t now_ns) except -1:
-    # Whether it waits; where no queue is kept it is as a round without a turn.
+    # Return whether it waits; if no queue is kept, it is as a round without a turn.
     cdef bytes resource = round_queue(round)
     cdef WaitQueue queue
     if round.keys is not None:
@@ -430,7 +430,7 @@ cdef bint turns_wait_for_all(Engine self, Round round, int64_t now_ns) except -1
 
 
 cdef int turns_on_all_closed(Engine self, Round round, int64_t now_ns) except -1:
-    # Lost, its caller mostly comes back at once: its entries stay for a moment.
+    # If it is lost, its caller mostly comes back at once: its entries stay a moment.
     cdef Round place
     cdef WaitQueue queue
     if round.verdict_code != VERDICT_TAKEN or (
@@ -463,8 +463,8 @@ cdef inline bint turns_may_need_no_master(Engine self, object work) noexcept:
 
 
 cdef bint turns_hand_on(Engine self, object work, int64_t now_ns) except -1:
-    # Whether a round needed no master: an acquire of what is idle here; a release where
-    # the next caller here has its lease, or its key is idle.
+    # Return whether a round needed no master: an acquire of what is idle here; a
+    # release if the next caller here has its lease, or its key is idle.
     cdef Round round
     if type(work) is not Round or self.is_closed or (<Round>work).is_submitted:
         return False
@@ -515,8 +515,8 @@ cdef bint turns_hand_to_next(Engine self, Round release, int64_t now_ns) except 
 cdef bint turns_join_stay(
     Engine self, object work, object waiter, int64_t now_ns
 ) except -1:
-    # Whether a round waits now for a lease that is handed on here: nothing is sent, and
-    # a driver need not know, but of a time that is due before it looks again.
+    # Return whether a round waits now for a lease that is handed on here. Nothing is
+    # sent, and a driver need know only a time that is due before it looks again.
     cdef Round round
     cdef WaitQueue queue
     if type(work) is not Round or self.is_closed:
