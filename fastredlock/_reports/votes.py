@@ -49,17 +49,15 @@ class MasterVote(NamedTuple):
     `master` is its name without user or password; `text` the error reply or the reason
     of a FAILED or SILENT vote, else None; `elapsed_ms` the time from the first write of
     the round to this answer, None without one. While the list of masters changes
-    (`changing_to`), `only_in` is "old" or "new" for a master that is in one of the two
-    lists only, else None.
-
-    Only `holders()` and a taken lock have the others: `token_hash` (first 16 hex digits
-    of the token's SHA-256; None if nobody holds the resource there, or if the value is
-    no token: then `text` describes it), `remaining_ms` (-1 for a key without expiry, -2
-    for none), `waiting` (how many processes wait in turn, None if not known), `owner`
-    (which the holder gave, else None), `since` (s of Unix time of the grant, by the
-    clock of the holder's host; None for other clients, and owners of more than 53
-    bytes) and `is_shared` (True for a reader, who shares the lock with those of the
-    other rows of this master).
+    (`changing_to`), `only_in` is "old" or "new" for a master that is in one list only,
+    else None. `holders()` and a taken lock have the others: `token_hash` (first 16 hex
+    digits of the token's SHA-256; None if nobody holds the resource there, or if the
+    value is no token: then `text` describes it), `remaining_ms` (-1 for a key without
+    expiry, -2 for none), `waiting` (how many processes wait in turn, None if not
+    known), `owner` (that the holder gave, else None), `since` (s of Unix time of the
+    grant, by the clock of the holder's host; None for other clients, and owners of more
+    than 53 bytes), `is_shared` (True for a reader, who shares the lock with those of
+    the master's other rows).
     """
 
     master: str
