@@ -34,4 +34,14 @@ cdef extern from "string.h" nogil:
     void *memmem(const void *, size_t, const void *, size_t)
 
 cdef extern from * nogil:
-    int bit_count "__builtin_popcountll"(unsigned long long)
+    """
+    /* Inline: without an instruction for it, which not every x86-64 has, the builtin is a
+       call. (H. S. Warren, Hacker's Delight, 5-1) */
+    static inline int bit_count(unsigned long long set)
+    {
+        set -= set >> 1 & 0x5555555555555555;
+        set = (set & 0x3333333333333333) + (set >> 2 & 0x3333333333333333);
+        return ((set + (set >> 4)) & 0x0F0F0F0F0F0F0F0F) * 0x0101010101010101 >> 56;
+    }
+    """
+    int bit_count(unsigned long long)
