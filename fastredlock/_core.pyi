@@ -543,8 +543,9 @@ def new_leases(
     resources: list[Any],
     rounds: list[Round],
 ) -> list[_T | None]: ...
+def set_ends(*statuses: Any) -> None: ...
 def begin_releases(
-    driver: DriverFields, leases: list[Any], unknown: Any
+    driver: DriverFields, leases: list[Any]
 ) -> tuple[list[Round | None], list[int]]: ...
 def observe_releases(
     driver: DriverFields, leases: list[Any], left_ns: list[int]

@@ -234,15 +234,14 @@ cdef void buffer_free(Buffer *self) noexcept nogil:
 
 cdef int decimal_digits(uint64_t value, char *text) noexcept nogil:
     # Writes value's digits at text (20 at the most) and returns how many.
-    cdef uint64_t left = value
-    cdef int count = 1, i
-    while left >= 10:
-        left //= 10
-        count += 1
-    for i in range(count):
-        text[count - 1 - i] = <char>(c'0' + <int>(value % 10))
+    cdef char digits[20]
+    cdef int at = 20
+    while value > 0 or at == 20:
+        at -= 1
+        digits[at] = <char>(c'0' + <int>(value % 10))
         value //= 10
-    return count
+    memcpy(text, digits + at, 20 - at)
+    return 20 - at
 
 
 cdef bytes decimal_bytes(uint64_t value):

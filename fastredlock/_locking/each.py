@@ -31,7 +31,7 @@ from ..errors import (
 )
 from .attempt import failure
 from .driver import BaseDriver
-from .lease import GONE, UNKNOWN, BaseLease, ReleaseStatus
+from .lease import GONE, BaseLease, ReleaseStatus
 from .validity import extended
 
 Outcome = float | LeaseLostError | NotExtendedError | None
@@ -135,7 +135,7 @@ class ReleaseEach(Each):
         """Check the leases, and return the batch to run."""
         leases = self._read()
         self._leases = leases  # from here on an interrupt releases them all
-        self._rounds, self._left_ns = begin_releases(self._driver, leases, UNKNOWN)
+        self._rounds, self._left_ns = begin_releases(self._driver, leases)
         self._batch = Batch([round for round in self._rounds if round is not None])
         return self._batch
 

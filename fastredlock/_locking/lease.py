@@ -12,7 +12,7 @@ from enum import Enum
 from math import inf
 from typing import Any, NoReturn
 
-from .._core import ExtendCall, LeaseFields, Round, Terms, Verdict, set_first
+from .._core import ExtendCall, LeaseFields, Round, Terms, Verdict, set_ends, set_first
 from .._options.functions import name_methods
 from .._options.retry import number_in
 from .._options.settings import LONGEST_TTL
@@ -33,6 +33,7 @@ class ReleaseStatus(Enum):
 
 # Reading a member through its class costs more than the rest of a release in Python.
 RELEASED, GONE, UNKNOWN = ReleaseStatus
+set_ends(RELEASED, GONE, UNKNOWN)
 
 NOT_NUMBERED = "fence: not known of an adopted lease; adopt(..., fence=lease.fence)"
 NO_NUMBERS = "fence: leases have a number with FastRedlock(..., fencing=True) alone"
@@ -58,9 +59,6 @@ class BaseLease(LeaseFields):
     _driver: BaseDriver  # which its release needs, and nothing else keeps alive
     _round: Round  # that took it
     _status: ReleaseStatus | None  # None until a release was begun
-    _unknown = UNKNOWN  # for the core: its ReleaseCall
-    _gone = GONE
-    _released = RELEASED
 
     def __reduce__(self) -> NoReturn:
         refuse_pickling(self)

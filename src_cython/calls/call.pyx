@@ -167,6 +167,8 @@ cdef object call_run(Call self):
         while (work := self.go_on()) is not None:
             if type(work) is float:
                 self.driver.sleep(work)
+            elif self.driver.runs_in_core:
+                fields_run(self.driver, work)
             else:
                 self.driver.run(work)
     except BaseException as error:

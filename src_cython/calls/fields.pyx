@@ -111,13 +111,7 @@ cdef class DriverFields:
         Blocks. Raises FastRedlockError after close(). An exception of a signal handler
         rolls all back.
         """
-        try:
-            unlogged = blocking_run_work(self.engine, work)
-        except (ClosedError, StateError) as error:
-            self.refuse(error)
-        else:
-            if unlogged:
-                self.log_warnings()
+        fields_run(self, work)
 
     def caller(self):
         """Return the task, greenlet or thread that calls; None: none is known."""
@@ -144,6 +138,14 @@ cdef class DriverFields:
 
     def fork_generation(self):
         return current_generation
+
+
+cdef int fields_run(DriverFields self, object work) except -1:
+    try:
+        if blocking_run_work(self.engine, work) > 0:
+            self.log_warnings()
+    except (ClosedError, StateError) as error:
+        self.refuse(error)
 
 
 cdef class LocksFields(Registered):
@@ -188,6 +190,14 @@ cdef BlockExit block_exit(object entered):
 
 cdef enum:
     SHOWN_LENGTH = 200       # of a resource
+
+cdef object STATUS_RELEASED, STATUS_GONE, STATUS_UNKNOWN      # how a release ends
+
+
+def set_ends(*statuses):
+    """Take the members of ReleaseStatus, which is the shell's."""
+    global STATUS_RELEASED, STATUS_GONE, STATUS_UNKNOWN
+    STATUS_RELEASED, STATUS_GONE, STATUS_UNKNOWN = statuses
 
 
 cdef class LeaseFields(Registered):
@@ -441,7 +451,7 @@ def new_leases(
     ]
 
 
-def begin_releases(DriverFields driver not None, list leases not None, unknown):
+def begin_releases(DriverFields driver not None, list leases not None):
     """Count each lease as released.
 
     Returns the rounds to run, None where none is, and what `observe_releases` needs.
@@ -453,7 +463,7 @@ def begin_releases(DriverFields driver not None, list leases not None, unknown):
             rounds.append(None)
         else:
             left_ns.append(fields_left_ns(<LeaseFields?>lease, driver))
-            rounds.append(fields_begin_release(lease, unknown))
+            rounds.append(fields_begin_release(lease))
     return rounds, left_ns
 
 
@@ -466,15 +476,15 @@ def observe_releases(
             driver.observer.on_end(lease, left)
 
 
-cdef Round fields_begin_release(LeaseFields lease, object unknown):
-    # `unknown`: its status from now on, until a quorum has confirmed the release.
+cdef Round fields_begin_release(LeaseFields lease):
+    # That is UNKNOWN from now on, until a quorum has confirmed the release.
     cdef Round grant = lease._round
     if lease._status is not None or grant.lease_state is not None or (
         grant.generation != current_generation
     ):
         return lease._begin_release()
     release = round_new_release(grant, grant.terms, grant.may_hold)
-    lease._status = unknown
+    lease._status = STATUS_UNKNOWN
     return release
 
 

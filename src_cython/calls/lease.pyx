@@ -32,12 +32,12 @@ cdef class ReleaseCall(Call):
             self.is_begun = True
             if driver.observer is not no_observer:
                 self.left_ns = fields_left_ns(lease, driver)
-            self.round = fields_begin_release(lease, lease._unknown)
+            self.round = fields_begin_release(lease)
             if self.round is None:
-                self.value = lease._gone
+                self.value = STATUS_GONE
             return self.round
         if self.round.verdict_code == VERDICT_WON:
-            lease._status = lease._released
+            lease._status = STATUS_RELEASED
         else:
             lease._end_release(self.round)
         if driver.observer is not no_observer and self.left_ns != NOT_OURS:
@@ -68,12 +68,12 @@ cdef int release_send(ReleaseCall self) except -1:
     # Send the release, unless the lease is over, or a parent's.
     cdef LeaseFields lease = self.lease
     if lease._round.generation != current_generation or not (
-        lease._status is None or lease._status is lease._unknown
+        lease._status is None or lease._status is STATUS_UNKNOWN
     ):
         return 0
     if self.round is None:
         self.round = fields_new_release(lease)
-    lease._status = lease._unknown
+    lease._status = STATUS_UNKNOWN
     return call_abandon(self, self.round)
 
 
@@ -115,8 +115,8 @@ cdef class ExitCall(ReleaseCall):
         until_ns = fields_until_ns(lease)
         if self.left_ns == 0 and until_ns > 0:
             self.overrun_ns = fields_now_ns(self.driver) - until_ns
-        self.round = fields_begin_release(lease, lease._unknown)
-        return exit_end(self, lease._gone) if self.round is None else self.round
+        self.round = fields_begin_release(lease)
+        return exit_end(self, STATUS_GONE) if self.round is None else self.round
 
     cdef int give_up(self) except -1:
         cdef DriverFields driver = self.driver
@@ -150,7 +150,7 @@ cdef object exit_end(ExitCall self, object status):
     self.is_left = True
     exit_raise_loss(self)
     if self.error is None and status is not None and (
-        self.left_ns <= 0 or status is lease._gone
+        self.left_ns <= 0 or status is STATUS_GONE
     ):
         lease._check_exit(status, self.left_ns, self.overrun_ns)
 

@@ -319,7 +319,7 @@ cdef int connection_on_reply(Connection self, object reply, int64_t now_ns) exce
         self.native_is_proven = True
     if entry.form == FORM_GATE:
         at_gate = reply[0] if type(reply) is list else reply
-        if reply_is_error(reply):      # WRONGTYPE: nobody was notified
+        if type(at_gate) is not int:      # WRONGTYPE: nobody was notified
             at_gate = 0
         if round.turn is not None:
             round_on_gate_reply(round, at_gate)

@@ -495,7 +495,7 @@ def test_lease_when_two_threads_release_it_then_the_next_keeps_its_key(
         lease = granted(locks.acquire(KEY))
         with begins_to_wait(locks):
             next_one = waiters.start(lambda: granted(locks.acquire(KEY, timeout=10)))
-        releases, _ = begin_releases(locks._driver, [lease], ReleaseStatus.UNKNOWN)
+        releases, _ = begin_releases(locks._driver, [lease])
         releases.append(lease._begin_release())  # before the first was run
         for release in filter(None, releases):
             locks._driver.run(release)

@@ -326,9 +326,7 @@ def test_caller_when_it_comes_in_a_stay_then_the_release_that_ends_it_asks_befor
         default_terms=first.terms, token_source=None, retry=Retry()
     )
     driver = DriverFields(settings, gate.engine)
-    ((release,), _) = begin_releases(
-        driver, [LeaseFields(driver, "key", first)], "unknown"
-    )
+    ((release,), _) = begin_releases(driver, [LeaseFields(driver, "key", first)])
     assert release is not None
     assert hand.hand_on(gate.engine, release, gate.now_ns) is second
     third = gate.wait(is_answered=False)
