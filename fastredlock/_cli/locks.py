@@ -23,7 +23,7 @@ from .. import ReleaseStatus, Vote
 from .._core import Batch, Operation, Round, has_quorum, is_foreign
 from .._options.keys import OWN, RESERVED, encode_slots, used_in
 from .._options.masters import Endpoint
-from .._reports.votes import holders_of
+from .._reports.votes import MOST_READERS, holders_of
 from . import CommandError, Status
 from .connection import Server, ServerError, need_redis_py, shards_of
 from .holding import Holding, Slots, lock_or_slots
@@ -194,6 +194,8 @@ def _chosen(holding: Holding, token_hash: str | None) -> list[str]:
     reads = [rows[0].is_shared for rows in holding.tokens.values()]
     if token_hash is not None:
         text = f"no master has a token {token_hash}"
+        if len(holding.tokens) >= MOST_READERS:
+            text += f" among the {MOST_READERS} readers that it shows"
     elif len(reads) > 1 and any(reads):
         text = "several read it: give the token of one, by --token-hash"
     else:

@@ -230,25 +230,33 @@ end
 -- Readers, who share a lock: in the key of the lock, as a sorted set: token -> the end of
 -- its own ttl (ms, by the server's clock). The key lives until the last of these, so SET
 -- NX is refused exactly as long as somebody reads. What changes the set drops the ends
--- that are over, in the same step. Another sorted set than ours, whose expiry is not
--- its largest score, is left alone. A key that was moved (MIGRATE) keeps its ttl: where
--- the clock is another one there, its expiry says by how much, and the ends follow.
+-- that are over, in the same step. Another sorted set than ours is left alone: one
+-- whose last member is no token (src_cython/base.pyx), or, if that names no owner, whose
+-- expiry is not its largest score. A key that was moved (MIGRATE) keeps its ttl: where
+-- the clock is another one there, its expiry says by how much, and the ends follow. (In
+-- a script the clock of Redis 7.0 runs on: what it said before counts if it stood still.)
 -- Mostly nobody else reads: the functions are made behind that check.
 local function readers()
   local now, left, ahead
-  local function last_end()
-    return redis.call("zrange", KEYS[1], -1, -1, "withscores")[2]
+  local function last(of)
+    return redis.call("zrange", KEYS[1], -1, -1, "withscores")[of]
+  end
+  local function now_ms()
+    local time = redis.call("time")
+    return time[1] * 1000 + math.floor(time[2] / 1000)
   end
   local function look()
-    left = redis.call("pttl", KEYS[1])
-    local time = redis.call("time")
-    now = time[1] * 1000 + math.floor(time[2] / 1000)
-    ahead = now + left - last_end()
+    repeat
+      now, left = now_ms(), redis.call("pttl", KEYS[1])
+      ahead = now + left - last(2)
+    until math.abs(ahead) <= 1 or now_ms() == now
   end
   local function are_readers()
     if redis.pcall("type", KEYS[1]).ok ~= "zset" then return false end
     look()
-    return left >= 0 and math.abs(ahead) <= 1000
+    local random, owner = string.match(last(1), "^([%w_-]*)(.?)")
+    local is_ours = owner == "@" or owner == "" and math.abs(ahead) <= 1000
+    return left >= 0 and #random == 27 and is_ours
   end
   local function drop_expired()
     if left >= 0 and math.abs(ahead) > 1 then
@@ -261,8 +269,8 @@ local function readers()
     redis.call("zremrangebyscore", KEYS[1], "-inf", string.format("%.0f", now))
   end
   local function expire_with_last()
-    local last = last_end()
-    return not last or redis.pcall("pexpireat", KEYS[1], last)
+    local gone = last(2)
+    return not gone or redis.pcall("pexpireat", KEYS[1], gone)
   end
 end
 

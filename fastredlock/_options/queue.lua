@@ -134,22 +134,33 @@ end
 -- A key that has expired is free: notify the next then, too. ARGV[2] is given by a
 -- lease's own release, not by a roll-back: notify also where the key has another value,
 -- which may be left at the gate alone, while a quorum knew of this lock. It names the
--- process where nobody waits in it: its entry may be left as well. Mostly nobody waits,
--- so the functions are made behind that check.
-function release_and_notify()
+-- process where nobody waits in it: its entry goes, also where the key is of another
+-- type. Mostly nobody waits, so the functions are made behind that check.
+local function leave()
   local key, name, leaving = KEYS[1], KEYS[2] or KEYS[1], ARGV[2]
+  local has_queue = redis.pcall("exists", "fastredlock:queue:" .. name) ~= 0
+  if has_queue and leaving then
+    redis.pcall("zrem", "fastredlock:queue:" .. name, leaving)
+  end
+end
+
+local function notify_if_free()
+  if not has_queue then return deleted end
+  --@ notify
+  if is_moved() then return 4 + deleted end
+  if notify() then return 3 - deleted end
+  return deleted
+end
+
+function release_and_notify()
+  --@ leave
   local held, deleted = redis.call("get", key), 0
   if held == ARGV[1] then
     deleted = redis.call("del", key)
   elseif held and not leaving then
     return 0
   end
-  if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
-  --@ notify
-  if leaving then redis.pcall("zrem", queue, leaving) end
-  if is_moved() then return 4 + deleted end
-  if notify() then return 3 - deleted end
-  return deleted
+  --@ notify_if_free
 end
 
 -- Enter the queue, or confirm that one is still in it; nothing is locked. Where the lock
@@ -381,13 +392,8 @@ end
 
 -- As release_and_notify, of a reader.
 function release_shared_and_notify()
+  --@ leave
   --@ unread
-  local key, name, leaving = KEYS[1], KEYS[1], ARGV[2]
   local deleted = unread(ARGV[1])
-  if redis.pcall("exists", "fastredlock:queue:" .. name) == 0 then return deleted end
-  --@ notify
-  if leaving then redis.pcall("zrem", queue, leaving) end
-  if is_moved() then return 4 + deleted end
-  if notify() then return 3 - deleted end
-  return deleted
+  --@ notify_if_free
 end

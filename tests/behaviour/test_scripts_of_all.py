@@ -354,3 +354,18 @@ def test_second_write_of_several_keys_is_of_all_or_none(server: redis.Redis) -> 
     server.set("b", OURS)
     assert write(server, 9, "a", "b") == 1
     assert (fence(server, "a"), fence(server, "b")) == (9, 9)
+
+
+@pytest.mark.parametrize("is_shared", [False, True])
+def test_release_when_the_key_is_of_the_other_kind_then_our_entry_leaves(
+    is_shared: bool, server: redis.Redis
+) -> None:
+    server.zadd("fastredlock:queue:k", {"p": 1, "q": 2})
+    if is_shared:
+        server.set("k", THEIRS)
+    else:
+        server.zadd("k", {THEIRS: 1})
+    name = "RELEASE_SHARED_AND_NOTIFY" if is_shared else "RELEASE_AND_NOTIFY"
+    with pytest.raises(redis.ResponseError, match="WRONGTYPE"):
+        server.eval(getattr(scripts, name), 1, "k", OURS, "p")
+    assert server.zrange("fastredlock:queue:k", 0, -1) == [b"q"]

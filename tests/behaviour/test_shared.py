@@ -71,17 +71,39 @@ def test_readers_when_they_share_a_lock_then_exclude_writers_until_the_last(
     granted(locks.acquire(KEY, timeout=0)).release()
 
 
+@pytest.mark.parametrize(
+    ("member", "until_s"),
+    [("later", 60), ("later", 20), ("2" * 27, 60), ("2" * 28 + "@ann", 20)],
+)
 def test_sorted_set_of_others_when_a_lock_is_shared_then_is_left_alone(
-    locks: FastRedlock, servers: Servers
+    member: str, until_s: int, locks: FastRedlock, servers: Servers
 ) -> None:
     """Not even its old members are dropped: their scores may be times as well."""
-    soon = time.time() * 1000 + 60_000
+    until = int(time.time() + until_s) * 1000
     for server in servers:
-        server.zadd(KEY, {"job": 1.0, "later": soon})
-        server.pexpire(KEY, 5000)
+        server.zadd(KEY, {"job": 1.0, member: until})
+        server.pexpireat(KEY, until - (until_s - 20) * 1000)
     assert locks.acquire(KEY, shared=True, timeout=0) is None
     assert [server.zcard(KEY) for server in servers] == [2] * len(servers)
-    assert all(4000 < server.pttl(KEY) <= 5000 for server in servers)
+    assert all(0 < server.pttl(KEY) <= 20_000 for server in servers)
+
+
+def test_reader_when_the_key_was_moved_far_then_comes_beside_the_others(
+    locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
+) -> None:
+    """To a server whose clock is a minute behind, and nobody has changed it since."""
+    other = connected(make_locks(urls))
+    first = read(locks, ttl=40)
+    assert wait_until(lambda: readers_at(servers) == [[first.token]] * 5)
+    for server in servers:
+        server.zincrby(KEY, 60_000, first.token)
+    rows = [row for row in other.holders(KEY) if row.is_shared]
+    assert len(rows) == 5
+    assert all(30_000 < (row.remaining_ms or 0) <= 40_000 for row in rows)
+    second = read(other, ttl=10)
+    assert first.extend() > 0
+    assert wait_until(lambda: [len(each) for each in readers_at(servers)] == [2] * 5)
+    assert second.release() is first.release() is ReleaseStatus.RELEASED
 
 
 @pytest.mark.slow
@@ -336,7 +358,7 @@ def test_break_of_a_reader_when_more_read_than_are_shown_then_is_not_known(
     assert wait_until(lambda: readers_at(servers) == [[soon.token]] * 5)
     end = int(time.time() * 1000) + 20_000
     for server in servers:
-        server.zadd(KEY, {f"{i}": end for i in range(1000)})
+        server.zadd(KEY, {f"{i:027}": end for i in range(1000)})
         server.pexpireat(KEY, end)
     status = locks.break_(KEY, token_hash=soon.token_hash)
     assert status is ReleaseStatus.UNKNOWN

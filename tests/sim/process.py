@@ -100,7 +100,7 @@ class Process:
     def new_token(self) -> bytes:
         """Return a token that says whose it is."""
         self.tokens += 1
-        return b"p%d-%d" % (self.index, self.tokens)
+        return b"%027d@p%d" % (self.tokens, self.index)
 
     def keep(self, kept: Validity) -> None:
         """Look at the times of a lease again: it was extended by hand."""
