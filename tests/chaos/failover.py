@@ -243,7 +243,7 @@ def fail_over(
         if kind == "cut and kill":
             stand(LAG)
             service.servers.stop(old)
-    promoted = poll(lambda: service.primary() != old, 30, "no failover")
+    promoted = await_promotion(service, old)
     if kind == "sway":
         sway(service, load, together[1], old, draw)
     for _ in range(12 if kind == "few" else 0):  # new clients, beside those of the old
@@ -315,6 +315,16 @@ def await_health(service: LocalSentinels) -> float:
     whole = poll(is_whole, 60, "replicas are missing")
     poll(is_known, 60, "the sentinels miss replicas")
     return whole
+
+
+def await_promotion(service: LocalSentinels, old: int) -> float:
+    """Return when another is the primary (s); ask for it where sentinels gave it up."""
+    for _ in range(4):
+        with suppress(TimeoutError):
+            return poll(lambda: service.primary() != old, 30, "no failover")
+        with suppress(RedisError):  # one is under way
+            service.fail_over()
+    raise TimeoutError("no failover in 120 s, though the sentinels were asked")
 
 
 def await_lease(load: Load, since_ns: int, seconds: float) -> float:
