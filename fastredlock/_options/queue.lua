@@ -203,10 +203,12 @@ function ask_turn()
   local time = redis.call("time")
   local ticket = string.format("%.0f", time[1] * 1000000 + time[2] - ARGV[2])
   local how, permits = string.sub(ARGV[3], 1, 1), tonumber(string.sub(ARGV[3], 3))
-  if how == "2" then
+  local is_same_entry, is_first_question = how == "0", how == "2"
+  local is_paused, is_moving = how == "3", how == "4"
+  if is_first_question then
     redis.call("publish", "fastredlock:waiter:", "")
   end
-  if how == "4" then
+  if is_moving then
     redis.call("zadd", queue, "-inf", ">")
     redis.call("pexpire", queue, 10000)
     for _, each in ipairs(redis.call("zrange", queue, 1, 100)) do
@@ -215,11 +217,11 @@ function ask_turn()
     redis.call("zremrangebyrank", queue, 1, -1)
   end
   if is_moved() then return {4, redis.call("pttl", queue), 0, 0} end
-  if how == "2" then
+  if is_first_question then
     local waiting = redis.pcall("zcard", queue)
     if type(waiting) == "number" then redis.call("pexpire", queue, 60000) end
   end
-  if how == "0" then
+  if is_same_entry then
     redis.call("zadd", queue, "nx", ticket, ARGV[1])
   else
     redis.call("zadd", queue, ticket, ARGV[1])
@@ -245,10 +247,10 @@ function ask_turn()
     if left ~= -2 then recall() end
   end
   local head = redis.call("zrange", queue, 0, 0)[1]
-  if left == -2 and head == ARGV[1] and how == "3" then
+  if left == -2 and head == ARGV[1] and is_paused then
     note("~" .. head)
     if is_notified("~" .. head) then redis.pcall("pexpire", turn, 300) end
-  elseif left == -2 and head ~= ARGV[1] and (how == "3" or is_notified("~" .. head)) then
+  elseif left == -2 and head ~= ARGV[1] and (is_paused or is_notified("~" .. head)) then
     left = -1
   elseif left == -2 then
     if head ~= ARGV[1] and is_notified(head) and not is_late(head) then
@@ -260,7 +262,7 @@ function ask_turn()
       note(ARGV[1])
       whose = 1
     end
-  elseif how == "0" then
+  elseif is_same_entry then
     drop_gone(ARGV[1])
     if not permits and is_read() then notify() end
   end

@@ -259,8 +259,7 @@ cdef int gate_stop_waiting(Engine self, WaitQueue queue, int64_t now_ns) except 
     # There is no queue: all try once, and poll. Where the connections are gone, too,
     # they wait for the next ones first, as other rounds do.
     cdef Round round
-    cdef list rounds = queue.rounds
-    queue.rounds = []
+    cdef list rounds = wait_queue_take_rounds(queue)
     wait_queue_on(queue, EVENT_NO_GATE)
     for round in rounds:
         gate_opened(self, round, now_ns)
@@ -274,9 +273,7 @@ cdef int gate_end_waiting(Engine self, str reason, int64_t now_ns) except -1:
     cdef WaitQueue queue
     cdef Round round
     for queue in list(self.queues.by_resource.values()):
-        rounds = queue.rounds
-        queue.rounds = []
-        for round in rounds:
+        for round in wait_queue_take_rounds(queue):
             if round.turn.places is not None:
                 round = round.turn.places.round
             round_give_up(round, reason, now_ns)
@@ -312,11 +309,8 @@ cdef int gate_set(
 ) except -1:
     # Another gate would notify the entry of a turn that nobody waits for there.
     cdef int left = queue.gate
-    queue.gate = gate
-    if left != gate:
-        queue.free_ns = 0
-        if wait_queue_on(queue, EVENT_ELSEWHERE) == DO_LEAVE:
-            gate_leave_queue(self, queue.entry, left, now_ns)
+    if wait_queue_set_gate(queue, gate) == DO_LEAVE:
+        gate_leave_queue(self, queue.entry, left, now_ns)
 
 
 cdef int gate_leave_queue(
@@ -525,7 +519,7 @@ cdef int gate_take_answer(
             return 0
         head.turn.is_kept = False      # the gate knows when
     left_ms = min(max(<object>left, -2), 1_000_000)
-    if gate_is_left_free(queue, whose, left_ms, now_ns):
+    if wait_queue_is_left_free(queue, whose, left_ms, now_ns):
         # Try as if there were no queue: the gate is sent a SET, as each master is,
         # because its script would refuse. Our entry stays there meanwhile.
         gate_try(self, queue, now_ns)
@@ -561,21 +555,6 @@ cdef int64_t gate_again_ns(
     if left_ms < 0:
         return again_ns
     return min(again_ns, expiry_ns + TURN_NS * min(queue.place, <int64_t>PLACES_MOST))
-
-
-cdef bint gate_is_left_free(
-    WaitQueue queue, int whose, int64_t left_ms, int64_t now_ns
-) noexcept:
-    # Return whether those before us leave a free key alone. One that is there takes it
-    # in less than a second, and a release notifies it. So it counts only if a second
-    # lies between two questions that found nobody notified, and none between found a
-    # key.
-    if left_ms != -2:
-        queue.free_ns = 0
-    elif whose != TURN_OTHER:
-        queue.free_ns = queue.free_ns or now_ns
-        return now_ns - queue.free_ns >= FREE_NS
-    return False
 
 
 cdef int64_t gate_first_slot_ns(WaitQueue queue, object first_ms) except -1:

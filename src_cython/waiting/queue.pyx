@@ -254,6 +254,36 @@ cdef int wait_queue_close(WaitQueue self, Round round) noexcept:
     return wait_queue_on(self, EVENT_WON if round.turn.next_number else EVENT_WON_LAST)
 
 
+cdef list wait_queue_take_rounds(WaitQueue self):
+    # All that wait, who are ended or poll.
+    rounds, self.rounds = self.rounds, []
+    return rounds
+
+
+cdef int wait_queue_set_gate(WaitQueue self, int gate) noexcept:
+    # Return what is to be done at the last one.
+    if self.gate == gate:
+        return DO_NOTHING
+    self.gate = gate
+    self.free_ns = 0
+    return wait_queue_on(self, EVENT_ELSEWHERE)
+
+
+cdef bint wait_queue_is_left_free(
+    WaitQueue self, int whose, int64_t left_ms, int64_t now_ns
+) noexcept:
+    # Return whether those before us leave a free key alone. One that is there takes it
+    # in less than a second, and a release notifies it. So it counts only if a second
+    # lies between two questions that found nobody notified, and none between found a
+    # key.
+    if left_ms != -2:
+        self.free_ns = 0
+    elif whose != TURN_OTHER:
+        self.free_ns = self.free_ns or now_ns
+        return now_ns - self.free_ns >= FREE_NS
+    return False
+
+
 cdef Round wait_queue_head(WaitQueue self):
     return <Round>self.rounds[0] if self.rounds else None
 
@@ -443,6 +473,16 @@ cdef Turn turn_new(
     self.pause_ns = pause_ns
     self.has_waited = has_waited
     return self
+
+
+cdef Places turn_begin_places(Turn self, Round round):
+    # Those of this try; what an earlier one had stays.
+    if self.places is None:
+        self.places = Places.__new__(Places)
+        self.places.had = set()
+    self.places.round = round
+    self.places.each = []
+    return self.places
 
 
 cdef bint turn_is_paused(Turn self) noexcept:

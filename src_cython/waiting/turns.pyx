@@ -9,77 +9,57 @@ cdef enum:
     GATE_LATE_NS = 100_000_000
 
 
-cdef bint turns_hold(Engine self, Round release, int64_t now_ns) except -1:
-    # Return whether its caller waits for more: it was repeated at one master, which did
-    # not know its script, or whose connection was cut. The others will hardly be better
+cdef bint turns_hold(Engine self, Round round, int64_t now_ns) except -1:
+    # Whether its caller waits for more: it was repeated at one master, which did not
+    # know its script, or whose connection was cut. The others will hardly be better
     # off, and to a master that is not read nothing is sent again. They have twice as
     # long again as the quorum, so a frozen one keeps nobody waiting; one that connects
-    # again, as long as the round. A close() waits for the replies itself. Those
-    # released natively are a quorum before the gate replies that its scripts were
+    # again, as long as the round. A close() waits for the replies itself.
+    # Those released natively are a quorum before the gate replies that its scripts were
     # flushed, or that somebody waits. A caller that then rests never reads this: so it
     # waits for its gate. Where that one is late, the script is sent unasked, and for a
     # while no release asks or waits.
+    # A reader that a quorum let in waits for its gate as well: if somebody waits there,
+    # it gives way, or readers that only try would starve a writer.
     cdef Connection connection, gate = None
     cdef int64_t until_ns
-    cdef bint is_asked = release.our_entry == OUR_ENTRY_ASKED
-    if release.operation_code != OPERATION_RELEASE or self.is_closed or not (
-        is_asked or round_pending(release)
+    cdef bint is_asked = round.our_entry == OUR_ENTRY_ASKED
+    cdef bint is_release = round.operation_code == OPERATION_RELEASE
+    cdef bint is_repeated = is_release and round.is_repeated
+    if not is_release and (
+        round.kind != KIND_SHARED or round.operation_code != OPERATION_ACQUIRE
+        or round.verdict_code != VERDICT_WON
     ):
-        return release.kind == KIND_SHARED and turns_hold_reader(self, release, now_ns)
-    if is_asked or release.gate >= 0 and (
-        set_has(round_pending(release), release.gate)
-        and native_replaces(release, self.scripts)
+        return False
+    if not is_release and round_is_refused(round):
+        round_give_way(round)
+        return False
+    if self.is_closed or not (is_asked or round_pending(round)):
+        return False
+    if is_asked or round.gate >= 0 and set_has(round_pending(round), round.gate) and (
+        not is_release or native_replaces(round, self.scripts)
     ):
-        gate = gate_connection(self, release.gate, release.resource)
-        if gate.state_code != MASTER_READY or gate.native == FORM_SCRIPT or (
-            now_ns < gate.asks_from_ns
+        gate = gate_connection(self, round.gate, round.resource)
+        if gate.state_code != MASTER_READY or now_ns < gate.asks_from_ns or (
+            is_release and gate.native == FORM_SCRIPT
         ):
             gate = None
-    if release.is_repeated or gate is not None:
-        until_ns = min(release.deadline_ns, release.closed_ns + max(
-            2 * (release.closed_ns - release.opened_ns), <int64_t>HELD_LEAST_NS
+    if is_repeated or gate is not None:
+        until_ns = min(round.deadline_ns, round.closed_ns + max(
+            2 * (round.closed_ns - round.opened_ns), <int64_t>HELD_LEAST_NS
         ))
-        for connection in self.connections if release.is_repeated else ():
-            if release in connection.in_flight.unanswered:
-                until_ns = release.deadline_ns
+        for connection in self.connections if is_repeated else ():
+            if round in connection.in_flight.unanswered:
+                until_ns = round.deadline_ns
         if now_ns < until_ns:
-            self.held.append(release)
+            self.held.append(round)
             due_note(self.due, until_ns)
             return True
         if gate is not None:
             gate.asks_from_ns = now_ns + GATE_LATE_NS
     if is_asked:
-        turns_notify(self, release, release.gate, now_ns)
+        turns_notify(self, round, round.gate, now_ns)
     return False
-
-
-cdef bint turns_hold_reader(Engine self, Round round, int64_t now_ns) except -1:
-    # Return whether a round that a quorum let in waits for its gate, which may know of
-    # somebody that waits. Then it gives way, or readers that only try would starve a
-    # writer. A late gate is not waited for, as by a release.
-    cdef Connection gate
-    cdef int64_t until_ns
-    if round.operation_code != OPERATION_ACQUIRE or round.gate < 0 or (
-        round.verdict_code != VERDICT_WON
-    ):
-        return False
-    if round_is_refused(round):
-        round_give_way(round)
-        return False
-    gate = gate_connection(self, round.gate, round.resource)
-    if gate.state_code != MASTER_READY or now_ns < gate.asks_from_ns or (
-        self.is_closed or not set_has(round_pending(round), round.gate)
-    ):
-        return False
-    until_ns = min(round.deadline_ns, round.closed_ns + max(
-        2 * (round.closed_ns - round.opened_ns), <int64_t>HELD_LEAST_NS
-    ))
-    if now_ns >= until_ns:
-        gate.asks_from_ns = now_ns + GATE_LATE_NS
-        return False
-    self.held.append(round)
-    due_note(self.due, until_ns)
-    return True
 
 
 cdef int turns_notify(
@@ -401,14 +381,10 @@ cdef enum:
 
 cdef bint turns_wait_for_all(Engine self, Round round, int64_t now_ns) except -1:
     cdef Turn turn = round.turn
-    cdef Places places = turn.places
+    cdef Places places
     cdef Round place
     cdef set left = set()
-    if places is None:
-        places = turn.places = Places.__new__(Places)
-        places.had = set()
-    places.round = round
-    places.each = []
+    places = turn_begin_places(turn, round)
     if places.had and now_ns - places.had_ns > max(
         <int64_t>KEPT_LEAST_NS, places.had_ns - turn.since_ns
     ):
