@@ -18,9 +18,12 @@ from fastredlock import (
     QuorumUnreachableError,
     ReleaseStatus,
 )
+from fastredlock._core import are_neighbours
+from fastredlock._options.masters import lists_told
 from tests.support.calls import QUICK, connected, granted
 from tests.support.fixtures import MakeLocks, Servers
 from tests.support.keys import KEY, settled_values
+from tests.support.settings import MASTERS, new_settings
 from tests.support.threads import beside
 from tests.support.waiting import wait_until
 
@@ -285,3 +288,22 @@ def test_strict_client_when_it_meets_another_list_then_has_no_vote_until_that_le
     lease.release()
     other.close()
     granted(strict.acquire(KEY, timeout=10)).release()
+
+
+def test_list_when_its_service_becomes_a_cluster_then_each_is_a_master_of_its_own() -> (
+    None
+):
+    places = ("sentinel://h:1/orders", "cluster://h:1", "cluster://g:1")
+    old, new, other = ([*MASTERS[:2], f"redis+{place}"] for place in places)
+    both = new_settings(old, changing_to=new, max_ttl=60)
+    assert [each.name for each in both.endpoints[2:]] == [
+        *("sentinel:h:1/orders", "cluster:h:1")
+    ]
+    assert (both.electorate.first, both.electorate.second) == (0b0111, 0b1011)
+    settings = [both, *(new_settings(each, max_ttl=60) for each in (old, new, other))]
+    told = [
+        lists_told(each.endpoints, each.electorate, b"", 0, False).lists
+        for each in settings
+    ]
+    assert told[0] == told[1] + told[2]
+    assert not are_neighbours(told[2], told[3])
