@@ -11,6 +11,8 @@ from tests.support.processes import run_to_its_end
 # python-daemon forks twice, then closes; the recipe of Stevens forks, closes, forks;
 # under an init, as in a container, python-daemon closes, and does not fork.
 ORDERS = ["fork-close", "close", "fork-fork-close", "fork-close-fork", "close-fork"]
+# Nothing is written before something is read: by a probe, or by the end of the client.
+ORDERS += ["close-rest", "close-drop"]
 
 LOST = "bad file descriptor"
 

@@ -2,8 +2,8 @@
 
     python -m tests.support.daemon_programs ORDER CLIENT FIRST URL...
 
-It closes all descriptors above 2, opens others under their numbers, and forks, in any
-order. Then it uses the client, and looks at what it has opened.
+It closes all descriptors above 2, opens others under their numbers, rests, and forks,
+in any order. Then it uses the client, or drops it, and looks at what it has opened.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import select
 import socket
 import sys
 import tempfile
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -38,16 +39,17 @@ class File:
 
 
 class Socket:
-    """What is sent to it comes back to it."""
+    """What is sent to it comes back to it, and waits to be read."""
 
     def __init__(self) -> None:
         self.file: Any = socket.socket(type=socket.SOCK_DGRAM)
         self.file.bind(("127.0.0.1", 0))
         self.file.connect(self.file.getsockname())
+        self.file.send(b"ours")
 
     def is_untouched(self) -> bool:
-        self.file.send(b"ours")
-        return bool(self.file.recv(100) == b"ours")
+        self.file.send(b"last")
+        return self.file.recv(100) == b"ours" and bool(self.file.recv(100) == b"last")
 
 
 class Event:
@@ -111,7 +113,10 @@ def main(order: str, client: str, first: str, *urls: str) -> None:
         elif step == "close":
             os.closerange(3, 4096)
             opened = [KINDS[(int(first) + i) % len(KINDS)]() for i in range(OPENED)]
-    again(locks)
+        elif step == "rest":
+            time.sleep(1.1)
+    if "drop" not in order:
+        again(locks)
     del locks
     gc.collect()
     masters.close()
