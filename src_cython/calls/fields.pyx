@@ -111,6 +111,7 @@ cdef class DriverFields:
         Blocks. Raises FastRedlockError after close(). An exception of a signal handler
         rolls all back.
         """
+        work_check(work)
         fields_run(self, work)
 
     def caller(self):

@@ -601,11 +601,11 @@ def blocking_run(Engine engine not None, work not None):
     An exception of a signal handler rolls all back and goes on. Returns how many
     lines the engine has for the log.
     """
+    work_check(work)
     return blocking_run_work(engine, work)
 
 
 cdef Py_ssize_t blocking_run_work(Engine engine, object work) except -1:
-    work_check(work)
     engine_check_fork(engine)
     if watched_in != current_generation:
         interpreter_exit_hook()
