@@ -34,7 +34,6 @@ from .._core import (
     blocking_run,
     draw_fraction,
     fork_generation,
-    now_ns,
     thread_serve,
 )
 from .._options.retry import refused
@@ -485,8 +484,6 @@ def wake(waker: _thread.LockType, _: object = None) -> None:
 
 # --- a timer of a loop ----------------------------------------------------------------
 
-CALLS_NS = 1_000_000  # of calls to foreign code, and then the loop has its turn
-
 
 class LoopKeeper(BaseKeeper):
     """Renew in callbacks of one loop, and in the loop's thread alone.
@@ -502,7 +499,7 @@ class LoopKeeper(BaseKeeper):
         self.here = here
         self._timer: Any = None
         self._armed_ns = 0
-        self._calling: Any = None  # the timer that makes calls
+        self._calling: Any = None  # the handle of the next call
 
     def keep(self, kept: Validity) -> None:
         self._keeping.add(kept, self._driver.now_ns())
@@ -561,34 +558,21 @@ class LoopKeeper(BaseKeeper):
 
     def _call(self) -> None:
         """Have the loop make the calls, after all that is ready now."""
-        if self._calling is None or self._losses:  # which wait for no pause
-            self._call_in(0)
+        if self._calling is None:
+            self._calling = self.here.loop.call_soon(self._make_call)
 
-    def _call_in(self, ns: int) -> None:
-        if self._calling is not None:
-            self._calling.cancel()
-        self._calling = self.here.loop.call_later(ns / 1e9, self._make_calls)
+    def _make_call(self) -> None:
+        """Make one call: the loop goes on between two of them.
 
-    def _make_calls(self) -> None:
-        """Make calls for a short time, at least one: the loop goes on in between.
-
-        Behind notes it has as much time for renewals as they took. What should end the
-        program does, once `on_lost` was called of every loss.
+        What should end the program does, once `on_lost` was called of every loss.
         """
         self._calling = None
         if self.generation != fork_generation():
             return
-        began_ns, took_ns, ending = now_ns(), 0, None
-        while (
-            ending is None
-            and took_ns < CALLS_NS
-            and (calls := self._losses or self._notes)
-        ):
-            ending = calls.make()
-            took_ns = now_ns() - began_ns
+        ending = (self._losses or self._notes).make()
         if ending is not None:
             self._losses.make_all()
         if self._losses or self._notes:
-            self._call_in(0 if self._losses else took_ns)
+            self._call()
         if ending is not None:
             raise ending
