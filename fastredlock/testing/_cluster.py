@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 from contextlib import ExitStack
 
-from ._local import LocalMasters, Service, command
+from ._local import LocalMasters, Service
 
 SLOTS = 16384
 _FAILOVER_TIMEOUT = 6.0  # s, of one that is given up: CLUSTER_MF_TIMEOUT, 5 s
@@ -56,9 +56,7 @@ class LocalCluster(Service):
 
     def command(self, i: int, *words: object) -> str:
         """Send a command to server `i`; return the first 4 KiB of its reply as text."""
-        texts = (str(word).encode() for word in words)
-        path = self.servers._server(i).socket_path
-        return command(path, *texts).decode(errors="replace")
+        return self.servers._ask(i, *words)
 
     def primary_of(self, slot: int) -> int:
         """Return which server is the primary of a hash slot by its own word; -1: none.

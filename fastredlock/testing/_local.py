@@ -58,7 +58,30 @@ kill -KILL 0
 """
 
 
-class LocalMasters:
+class Service:
+    """Servers that work together, and end together."""
+
+    _open: ExitStack
+
+    def _await(self, is_true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + _READY_TIMEOUT
+        while not is_true():
+            if time.monotonic() > deadline:
+                raise RuntimeError(f"no agreement within {_READY_TIMEOUT:g} s")
+            time.sleep(0.02)
+
+    def close(self) -> None:
+        """Kill all of them, and block until that is done."""
+        self._open.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class LocalMasters(Service):
     """Start `n` private, empty servers on this machine; block until all answer.
 
     They keep nothing on disk, and are gone after `close()`, after the `with` block, or
@@ -177,11 +200,11 @@ class LocalMasters:
         """Kill all servers, remove their folder, and block until that is done."""
         self._sweep()
 
-    def __enter__(self) -> LocalMasters:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+    def _ask(self, i: int, *words: object, password: bytes = b"") -> str:
+        """Send a command to master `i`; return the first 4 KiB of its reply as text."""
+        texts = (str(word).encode() for word in words)
+        path = self._server(i).socket_path
+        return command(path, *texts, password=password).decode(errors="replace")
 
     def _new_server(self, *given: Any) -> Server:
         return Server(*given)
@@ -334,29 +357,6 @@ def _spawn(argv: list[str], stdin: tuple[object, ...], log: str, group: int) -> 
     return posix_spawn(
         argv[0], argv, os.environ, file_actions=files, setpgroup=group, setsigmask=[]
     )
-
-
-class Service:
-    """Servers that work together, and end together."""
-
-    _open: ExitStack
-
-    def _await(self, is_true: Callable[[], bool]) -> None:
-        deadline = time.monotonic() + _READY_TIMEOUT
-        while not is_true():
-            if time.monotonic() > deadline:
-                raise RuntimeError(f"no agreement within {_READY_TIMEOUT:g} s")
-            time.sleep(0.02)
-
-    def close(self) -> None:
-        """Kill all of them, and block until that is done."""
-        self._open.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 def _answers(path: str) -> bool:

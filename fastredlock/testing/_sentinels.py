@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from typing import Any
 
-from ._local import LocalMasters, Server, Service, command
+from ._local import LocalMasters, Server, Service
 
 _SECRET = "local"  # of users on loopback
 
@@ -70,7 +70,7 @@ class LocalSentinels(Service):
 
     def command(self, i: int, *words: object) -> str:
         """Send a command to server `i`; return the first 4 KiB of its reply as text."""
-        return _command(self.servers, i, *words)
+        return self.servers._ask(i, *words, password=_SECRET.encode())
 
     def primary(self) -> int:
         """Return which server the first sentinel that answers takes for the primary."""
@@ -117,11 +117,11 @@ class LocalSentinels(Service):
             self.command(i, "REPLICAOF", "127.0.0.1", self.servers.ports[primary])
 
     def _ask(self, i: int, what: str) -> str:
-        return _command(self.sentinels, i, "SENTINEL", what, self.name)
+        return self.sentinels._ask(i, "SENTINEL", what, self.name)
 
     def _agree(self) -> bool:
         replicas, count = len(self.servers.ports) - 1, len(self.sentinels.ports)
-        seen = (_command(self.sentinels, i, "INFO", "sentinel") for i in range(count))
+        seen = (self.sentinels._ask(i, "INFO", "sentinel") for i in range(count))
         return (
             self.command(0, "INFO", "replication").count("state=online") == replicas
             and all(f"slaves={replicas}," in each for each in seen)
@@ -147,10 +147,3 @@ class _Sentinel(Server):
 class _Sentinels(LocalMasters):
     def _new_server(self, *given: Any) -> Server:
         return _Sentinel(*given)
-
-
-def _command(servers: LocalMasters, i: int, *words: object) -> str:
-    path = servers._server(i).socket_path
-    password = b"" if isinstance(servers, _Sentinels) else _SECRET.encode()
-    texts = (str(word).encode() for word in words)
-    return command(path, *texts, password=password).decode()
