@@ -16,8 +16,6 @@
 # asyncio_watch takes the descriptor from the loop and closes it. Until then the loop
 # finds it readable, which only calls on_ready once more.
 
-from collections import deque
-
 cdef enum:
     WATCH_UNSURE = 1 << 30      # a call of the loop was under way: anything is possible
     HAND_OVERS = 32      # between two looks of the loop at anything else
@@ -40,7 +38,8 @@ cdef class AsyncioDriver:
     cdef bint is_joined          # the loop calls on_ready...
     cdef int epoll_fd            # ...for this one; or -1, where there is no epoll
     cdef Origin epoll            # of epoll_fd
-    cdef object done             # a deque of futures whose tasks are to be woken
+    cdef list done               # futures whose tasks are to be woken...
+    cdef Py_ssize_t woken        # ...but for so many, whose tasks were
     cdef int queued              # rounds since the last flush
     cdef bint is_flush_due       # at the end of this iteration...
     cdef bint is_wake_due        # ...and so is wake()
@@ -53,7 +52,7 @@ cdef class AsyncioDriver:
     def __cinit__(self, Engine engine not None, loop):
         self.epoll_fd = -1
         self.armed_ns = NEVER_NS
-        self.done = deque()
+        self.done = []
         self.late = []
 
     def __init__(self, Engine engine not None, loop):
@@ -162,10 +161,12 @@ cdef class AsyncioDriver:
         self.is_wake_due = False
         self.awake = PyThread_get_thread_ident()
         try:
-            for _i in range(len(self.done) + HAND_OVERS):
-                if not self.done:
+            for _i in range(len(self.done) - self.woken + HAND_OVERS):
+                if self.woken == len(self.done):
                     break
-                future = self.done.popleft()
+                future = <AsyncioFuture>self.done[self.woken]
+                self.done[self.woken] = None
+                self.woken += 1
                 callback, future.callback = future.callback, None
                 if callback is None:
                     continue
@@ -178,6 +179,8 @@ cdef class AsyncioDriver:
                     PyContext_Exit(future.context)
         finally:
             self.awake = before
+            PyList_SetSlice(self.done, 0, self.woken, NULL)
+            self.woken = 0
             asyncio_wake_later(self)
 
     def on_ready(self):
@@ -538,8 +541,8 @@ cdef int asyncio_wake_later(AsyncioDriver self) except -1:
     # Inside a task: others can be woken only after it. While wake() runs it takes them
     # itself.
     if (
-        self.done and not self.is_wake_due and (self.nests or not self.awake)
-        and self.generation == current_generation
+        self.woken < len(self.done) and not self.is_wake_due
+        and (self.nests or not self.awake) and self.generation == current_generation
     ):
         asyncio_call_soon(self, self.wake)
         self.is_wake_due = True

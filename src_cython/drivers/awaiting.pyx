@@ -125,7 +125,7 @@ cdef class AsyncioFuture(Awaited):
             return False
         self.cancelled_by = CancelledError() if msg is None else CancelledError(msg)
         future_set_done(self)
-        if len(self.driver.done) == 1:
+        if len(self.driver.done) == self.driver.woken + 1:
             asyncio_call_soon(self.driver, self.driver.wake)
         return True
 
