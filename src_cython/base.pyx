@@ -145,7 +145,8 @@ cdef bytes tokens_draw(TokenSource self):
     cdef char text[TOKEN_CHARS + 1]
     cdef bytes token
     cdef int64_t second = wall_ns() // NS_PER_S
-    cdef uint32_t i, j, bits
+    cdef const char *letters = BASE64URL
+    cdef uint32_t i, bits
     draw(drawn, TOKEN_BYTES)
     drawn[TOKEN_BYTES] = 0
     if self.ending is None or second != self.second or (
@@ -154,8 +155,10 @@ cdef bytes tokens_draw(TokenSource self):
         tokens_set_ending(self, second)
     for i in range((TOKEN_CHARS + 1) // 4):      # 3 bytes are 4 characters
         bits = <uint32_t>drawn[3 * i] << 16 | drawn[3 * i + 1] << 8 | drawn[3 * i + 2]
-        for j in range(4):
-            text[4 * i + j] = BASE64URL[bits >> (18 - 6 * j) & 63]
+        text[4 * i] = letters[bits >> 18]
+        text[4 * i + 1] = letters[bits >> 12 & 63]
+        text[4 * i + 2] = letters[bits >> 6 & 63]
+        text[4 * i + 3] = letters[bits & 63]
     token = PyBytes_FromStringAndSize(NULL, TOKEN_CHARS + len(self.ending))
     memcpy(PyBytes_AS_STRING(token), text, TOKEN_CHARS)
     memcpy(
@@ -283,9 +286,14 @@ cdef int pass_drop() except -1:
 
 
 cdef inline object list_take(list entries):
-    # Its first one. (`pop(0)` looks its method up, in 300 instructions.)
+    # Its first one. (`pop(0)` looks its method up, in 300 instructions.) A list that is
+    # emptied keeps its room, or the next entry allocates it anew.
     first = entries[0]
-    PyList_SetSlice(entries, 0, 1, NULL)
+    if len(entries) == 1:
+        Py_SET_SIZE(entries, 0)
+        Py_DECREF(first)
+    else:
+        PyList_SetSlice(entries, 0, 1, NULL)
     return first
 
 

@@ -28,6 +28,7 @@ from posix.unistd cimport close, getpid
 cdef extern from "Python.h":
     bint PyGC_Disable()      # whether it was on
     bint PyGC_Enable()
+    void Py_SET_SIZE(list, Py_ssize_t)
     int PyList_SetSlice(list, Py_ssize_t, Py_ssize_t, PyObject *) except -1
 
 cdef extern from "string.h" nogil:
@@ -35,8 +36,8 @@ cdef extern from "string.h" nogil:
 
 cdef extern from * nogil:
     """
-    /* Inline: without an instruction for it, which not every x86-64 has, the builtin is a
-       call. (H. S. Warren, Hacker's Delight, 5-1) */
+    /* Inline: without an instruction for it, which not every x86-64 has, the builtin
+       is a call. (H. S. Warren, Hacker's Delight, 5-1) */
     static inline int bit_count(unsigned long long set)
     {
         set -= set >> 1 & 0x5555555555555555;

@@ -129,7 +129,6 @@ cdef struct Prospects:       # sets of masters
     uint64_t opening         # connections on their way
     uint64_t ready           # take an operation,
     uint64_t voting          # and an ACQUIRE: no restart guard withholds them
-    uint64_t doubtful        # may have been followed by another primary
 
 
 @cython.final
@@ -143,7 +142,7 @@ cdef class Admission:
 cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexcept:
     # Return the prospects of this round: a cluster counts by the node which has its
     # key, or by the next map. None: of any round, if no master is a cluster.
-    cdef Prospects prospects = Prospects(0, 0, 0, 0)
+    cdef Prospects prospects = Prospects(0, 0, 0)
     cdef Master master
     cdef Connection connection
     cdef bint is_opening
@@ -154,8 +153,6 @@ cdef Prospects engine_prospects(Engine self, Round round, int64_t now_ns) noexce
         is_opening = connection_is_opening(connection)
         if connection.state_code == MASTER_READY:
             prospects.ready |= set_of(master.vote)
-            if connection.restart_guard.window_ns:
-                prospects.doubtful |= set_of(master.vote)
             if now_ns >= connection.restart_guard.until_ns:
                 prospects.voting |= set_of(master.vote)
         else:
@@ -171,16 +168,18 @@ cdef inline int engine_take_in(Engine self, Round round, int64_t now_ns) except 
     # Open a round, or let it wait for connections.
     cdef Master master
     cdef Connection connection
-    cdef Prospects prospects = engine_prospects(self, round, now_ns)
-    cdef uint64_t ready
+    cdef uint64_t ready = 0
     cdef bint waits
-    if prospects.doubtful:
-        for master in self.masters:
-            connection_doubt(master_connection(master, round.resource), now_ns)
-        prospects = engine_prospects(self, round, now_ns)
-    ready = prospects.ready
-    if round.operation_code == OPERATION_ACQUIRE:      # to wait for another is worth it
-        ready = prospects.voting
+    for master in self.masters:
+        connection = master_connection(master, round.resource)
+        if connection.restart_guard.window_ns:
+            connection_doubt(connection, now_ns)
+            connection = master_connection(master, round.resource)
+        if connection.state_code == MASTER_READY and (
+            round.operation_code != OPERATION_ACQUIRE
+            or now_ns >= connection.restart_guard.until_ns      # to wait is worth it
+        ):
+            ready |= set_of(master.vote)
     if ready != self.electorate.members:
         if round.operation_code == OPERATION_PING:      # it asks for the present states
             for connection in self.connections:

@@ -137,14 +137,17 @@ cdef inline int sending_form(Connection self, Round round) noexcept:
 
 
 cdef int sending_queue(Engine self, Round round, int64_t now_ns) except -1:
-    # The masters whose first connection is on its way come last: where the others leave
-    # no quorum, the round has ended by then, and none of these is said to have failed.
+    # Its gate comes first, for it may be sent another form. The masters whose first
+    # connection is on its way come last: where the others leave no quorum, the round
+    # has ended by then, and none of these is said to have failed.
     cdef Master master
     cdef Connection connection
     cdef int encoded = FORMS      # which form is in `command`: none yet
     cdef uint64_t opening = 0
+    cdef int i, first = max(round.gate, 0)
     due_note(self.due, round.deadline_ns)
-    for master in self.masters:
+    for i in range(first, first + self.vote_count):
+        master = <Master>self.masters[i % self.vote_count]
         connection = master_connection(master, round.resource)
         if connection.restart_guard.failover_ns != 0 and (
             connection_was_silent(connection, now_ns)

@@ -86,13 +86,14 @@ cdef int gate_notify(Engine self, Round release, int64_t now_ns) except -1:
     # A client that dies in between has notified nobody: the first that waits finds the
     # key free by its next question, as after a release by any other client. (Under a
     # token that the caller may use again by then, nothing follows.)
-    cdef WaitQueue queue
+    cdef WaitQueue queue = None
     cdef bytes resource
     cdef int gate, our_entry
     if release.keys is not None:
         return 0
     resource = round_queue(release)
-    queue = self.queues.by_resource.get(round_entry(release))
+    if self.queues.by_resource:      # else its name is hashed in vain
+        queue = self.queues.by_resource.get(round_entry(release))
     gate = gate_master(self, resource, now_ns)
     our_entry = OUR_ENTRY_LEAVES
     if queue is not None:
