@@ -69,6 +69,19 @@ def test_error_of_an_extension_is_not_asked_again_behind_the_release() -> None:
     assert said_of(round)[0] is Vote.FAILED
 
 
+def test_extension_whose_key_is_gone_natively_then_asks_the_script_by_whom() -> None:
+    engine = ready(VALKEY)
+    lease = lease_of(engine)
+    round = extend(engine, lease)
+    (native,) = hand.commands_in(hand.outgoing(engine, 0))
+    hand.receive(engine, 0, b"_\r\n", NOW)
+    (asked,) = hand.commands_in(hand.outgoing(engine, 0))
+    assert (native[0], asked[0]) == (b"SET", b"EVALSHA")
+    assert asked[3:] == [b"key", lease.token, native[-1]]
+    hand.receive(engine, 0, bulk(b"!ann@host 7"), NOW)
+    assert said_of(round) == (Vote.GONE, b"!ann@host 7")
+
+
 def test_roll_back_goes_by_source_until_the_command_was_answered_once() -> None:
     """Nobody may be there to read that it is refused, and then the key stands."""
     engine = ready(VALKEY)
