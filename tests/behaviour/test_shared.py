@@ -110,7 +110,7 @@ def test_reader_when_the_key_was_moved_far_then_comes_beside_the_others(
 def test_dead_reader_when_others_go_on_then_ends_by_its_own_ttl(
     locks: FastRedlock, make_locks: MakeLocks, urls: list[str], servers: Servers
 ) -> None:
-    living, dead = read(locks, ttl=10), read(make_locks(urls), ttl=1)
+    living, dead = read(locks, ttl=60), read(connected(make_locks(urls)), ttl=1)
     tokens = [living.token, dead.token]
     wait_for_end(servers, dead)
     assert living.extend() > 0
@@ -301,7 +301,8 @@ def test_readers_behind_a_writer_when_it_gives_up_then_are_told(
 
     with ThreadPoolExecutor(2) as pool:
         seconds = [trial(pool) for _ in range(6)]
-    assert sum(seconds) < 6 * FALL_BACK / 4, seconds  # one that asks has half of it
+    # One that asks has half of it; a busy machine is late at some, and not at most.
+    assert sorted(seconds)[2] < FALL_BACK / 8, seconds
     assert reading.release() is ReleaseStatus.RELEASED
 
 

@@ -21,7 +21,7 @@ from tests.support.calls import granted
 from tests.support.fixtures import Servers, linux_calls
 from tests.support.keys import KEY, delete, is_empty, values
 from tests.support.masters import stop
-from tests.support.waiting import PATIENCE, wait_until
+from tests.support.waiting import PATIENCE, stopwatch, wait_until
 
 NONE = "redis://127.0.0.1:1"  # a master that is not there
 REFUSED = "127.0.0.1:1 FAILED (connection refused)"
@@ -242,9 +242,12 @@ def test_run_when_hosts_begin_one_after_another_then_at_least_lets_one_run(
     start: Start, servers: Servers
 ) -> None:
     words = ("-n", "-E", "0", "--at-least", "20", KEY, "--", "sh", "-c", "echo ran")
-    ended = [start("run", *words).end() for _ in range(3)]
+    with stopwatch() as watch:
+        ended = [start("run", *words).end() for _ in range(3)]
+        left = [server.pttl(KEY) for server in servers[:3]]
+        least = 19_900 - 1000 * watch()
     assert ended == [(0, "ran\n", ""), (0, "", ""), (0, "", "")]
-    assert all(15_000 < server.pttl(KEY) <= 20_000 for server in servers[:3])
+    assert sum(least < each <= 20_000 for each in left) >= 2  # of three
     status, _, err = start("run", "--at-least", "31", KEY, "--", "true").end()
     assert (status, "allowed is up to the ttl (30 s)" in err) == (64, True)
 

@@ -381,7 +381,7 @@ def test_lease_when_over_tls_then_is_followed_to_where_its_slot_moves(
         pytest.skip("the server is built without TLS")
     url = f"{cluster.url}?ssl_ca_certs={certificates.authority}"
     url = url.replace("redis+", "rediss+")
-    with cluster, FastRedlock([url], ttl=1, max_ttl=1) as locks:
+    with cluster, FastRedlock([url], ttl=5, max_ttl=5) as locks:  # longer than a move
         for resource in ("a", "order"):
             granted(locks, resource).release()
         lease = granted(locks, "order")

@@ -22,7 +22,7 @@ from tests.support.by_hand import (
     make_ready,
     new_engine,
 )
-from tests.support.calls import granted, reason
+from tests.support.calls import connected, granted, reason
 from tests.support.fake_server import FakeServer
 from tests.support.fixtures import MakeLocks, Raw
 from tests.support.keys import KEY
@@ -189,7 +189,8 @@ def test_server_when_it_hangs_up_at_the_first_plain_word_then_tls_is_guessed(
 def test_health_when_all_is_well_then_tells_what_the_servers_are(
     make_locks: MakeLocks, urls: list[str], raw: Raw
 ) -> None:
-    locks = make_locks(urls, key_prefix="own:")  # else others' lists are compared
+    # Of another prefix, else others' lists are compared.
+    locks = connected(make_locks(urls, key_prefix="own:", round_timeout=2))
     for _ in range(5):
         granted(locks.acquire(KEY, timeout=0)).release()
     for url, health in zip(urls, locks.health(), strict=True):
