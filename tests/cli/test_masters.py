@@ -11,7 +11,7 @@ import pytest
 
 from fastredlock import FastRedlock
 from fastredlock._cli.masters import BOTH, NEW, OLD, OTHER, step_of
-from fastredlock.testing import LocalMasters
+from fastredlock.testing import LocalCluster, LocalMasters
 from tests.support.calls import connected, granted
 from tests.support.fixtures import MakeLocks
 from tests.support.waiting import wait_until
@@ -169,3 +169,17 @@ def test_masters_when_a_quorum_says_nothing_then_is_no_success(
     assert (status, err) == (69, "")
     assert out.count("does not say who its clients are") == 2 + (without == "a master")
     assert out.count("grant +client|list") == 2
+
+
+@pytest.mark.slow
+def test_masters_when_one_is_a_cluster_then_its_clients_are_seen(
+    make_locks: MakeLocks, call: Call
+) -> None:
+    with LocalCluster() as cluster:
+        locks = make_locks(
+            [cluster.url + "?lossless_failover=true"], client_name="orders-1"
+        )
+        connected(locks)
+        status, out, _ = call("masters", "--masters", cluster.url)
+    assert status == 0
+    assert "orders-1" in out
